@@ -1,1 +1,23 @@
-//! placeholder
+//! Buffers, calls and the backends that execute them. No file, no model, no gradient rule: planish-tape decides what
+//! is called, this crate how it is computed.
+//!
+//! A [`Call`] is plain data: which operation, on which [`View`]s, with which shape constants. A [`Program`] is a list
+//! of calls whose temporaries have been given places in one arena. A [`Backend`] owns the memory and executes.
+
+// Kernels index lane arrays in lockstep; iterators would hide which lane meets which.
+#![allow(clippy::needless_range_loop)]
+
+pub mod backend;
+pub mod call;
+pub mod cpu;
+pub mod isa;
+pub mod program;
+pub mod quant;
+pub mod view;
+
+pub use backend::Backend;
+pub use call::Call;
+pub use cpu::CpuBackend;
+pub use isa::Isa;
+pub use program::Program;
+pub use view::{Home, View};

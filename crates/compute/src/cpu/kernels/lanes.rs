@@ -1,0 +1,39 @@
+//! Sums in a fixed order that vector code can follow.
+
+const LANES: usize = 16;
+
+/// Sum of f(0) .. f(n - 1) in [`LANES`] partial sums, added pairwise at the end.
+#[inline(always)]
+pub fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
+    let mut sums = [0f32; LANES];
+    let whole = n / LANES * LANES;
+    for i in (0..whole).step_by(LANES) {
+        for l in 0..LANES {
+            sums[l] += f(i + l);
+        }
+    }
+    for i in whole..n {
+        sums[i - whole] += f(i);
+    }
+    let mut width = LANES;
+    while width > 1 {
+        width /= 2;
+        for l in 0..width {
+            sums[l] += sums[l + width];
+        }
+    }
+    sums[0]
+}
+
+/// The largest element; minus infinity for none.
+#[inline(always)]
+pub fn max(x: &[f32]) -> f32 {
+    let mut best = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for c in chunks {
+        for l in 0..LANES {
+            best[l] = if c[l] > best[l] { c[l] } else { best[l] };
+        }
+    }
+    best.iter().chain(rest).fold(f32::NEG_INFINITY, |m, v| if *v > m { *v } else { m })
+}

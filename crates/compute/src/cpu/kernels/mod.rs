@@ -1,0 +1,35 @@
+//! One file an operation, forward and backward. A kernel cuts its work into tasks by shape alone, and each output
+//! element has one writer.
+
+pub mod adamw;
+pub mod attend;
+pub mod attend_back;
+pub mod cross_entropy;
+pub mod dropout;
+pub mod embed;
+pub mod gated;
+pub mod kv;
+mod lanes;
+pub mod norm;
+pub mod rope;
+pub mod rows;
+pub mod sums;
+mod tile;
+
+use std::ops::Range;
+
+use crate::cpu::Cx;
+use crate::cpu::pool::Scratch;
+
+/// Elements a task should have to be worth its dispatch.
+const TASK: usize = 16_384;
+
+impl Cx<'_> {
+    /// Calls `f` on ranges that cover 0..n, each of about [`TASK`] elements when one index stands for `size`.
+    fn by_blocks(&mut self, n: usize, size: usize, f: impl Fn(Range<usize>, &mut Scratch) + Sync) {
+        let block = (TASK / size.max(1)).max(1);
+        self.pool.run(n.div_ceil(block), &|task, scratch| {
+            f(task * block..((task + 1) * block).min(n), scratch);
+        });
+    }
+}

@@ -1,0 +1,17 @@
+//! Partial sums in double precision.
+
+use crate::call::{SUM_BLOCK, SumSquares};
+use crate::cpu::Cx;
+
+pub fn sum_squares(cx: &mut Cx, c: &SumSquares) {
+    let x = cx.memory.rows::<f32>(&c.x).vector();
+    let out = cx.memory.rows_mut::<f64>(&c.out);
+    assert_eq!(out.cols(), x.len().div_ceil(SUM_BLOCK));
+    cx.by_blocks(out.cols(), SUM_BLOCK, |blocks, _| {
+        // SAFETY: tasks own disjoint elements.
+        let mut part = unsafe { out.part(0..1, blocks.clone()) };
+        for (o, block) in part.row(0).iter_mut().zip(x.chunks(SUM_BLOCK).skip(blocks.start)) {
+            *o = block.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
+        }
+    });
+}

@@ -1,0 +1,23 @@
+//! F16: IEEE half precision, little-endian.
+
+use planish_base::TypeId;
+
+use super::{Quant, half_to_f32};
+use crate::isa::isa_fn;
+
+pub const QUANT: Quant = Quant { id: TypeId::F16, decode, encode: Some(encode) };
+
+isa_fn! {
+    fn decode(src: &[u8], dst: &mut [f32]) {
+        for (d, s) in dst.iter_mut().zip(src.as_chunks::<2>().0) {
+            *d = half_to_f32(u16::from_le_bytes(*s));
+        }
+    }
+}
+
+/// Rounds to nearest, ties to even; too large becomes infinity.
+fn encode(src: &[f32], dst: &mut [u8]) {
+    for (s, d) in src.iter().zip(dst.as_chunks_mut::<2>().0) {
+        *d = half::f16::from_f32(*s).to_le_bytes();
+    }
+}

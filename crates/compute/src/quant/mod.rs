@@ -1,0 +1,119 @@
+//! Block codecs: the bytes of a ggml type to f32 and back. A type is one file here and one line in [`QUANTS`]
+//! (its sizes are a line of `planish_base::layout`).
+//!
+//! The formats are those of ggml (`ggml-common.h`, `ggml-quants.c`); golden/quants holds bytes and values made by
+//! the `gguf` Python package.
+
+mod bf16;
+mod f16;
+mod f32;
+mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q6_k;
+mod q8_0;
+
+use planish_base::{Error, Result, TypeId};
+
+use crate::isa::Isa;
+
+/// Decodes whole blocks; `dst.len()` elements.
+pub type Decode = fn(Isa, &[u8], &mut [f32]);
+/// Encodes whole blocks; `src.len()` elements.
+pub type Encode = fn(&[f32], &mut [u8]);
+
+/// How one ggml type is read and written.
+pub struct Quant {
+    /// The type.
+    pub id: TypeId,
+    /// Bytes to f32.
+    pub decode: Decode,
+    /// f32 to bytes, where planish writes the type.
+    pub encode: Option<Encode>,
+}
+
+/// Every type planish computes with.
+pub static QUANTS: &[Quant] =
+    &[f32::QUANT, f16::QUANT, bf16::QUANT, q8_0::QUANT, q4_0::QUANT, q4_1::QUANT, q4_k::QUANT, q6_k::QUANT];
+
+impl Quant {
+    /// The codec of a type.
+    ///
+    /// # Errors
+    /// `tensor type` when planish has no codec for it.
+    pub fn of(id: TypeId) -> Result<&'static Quant> {
+        QUANTS.iter().find(|q| q.id == id).ok_or_else(|| {
+            let known: Vec<String> = QUANTS.iter().map(|q| q.id.name()).collect();
+            Error::input("tensor type", format!("tensor type {} cannot be computed with", id.name()))
+                .with_hint(format!("use a file whose tensors are {}", known.join(", ")))
+        })
+    }
+
+    /// Elements a block.
+    pub fn block(&self) -> usize {
+        self.id.layout().expect("every codec has a layout").block as usize
+    }
+
+    /// Bytes a block.
+    pub fn block_bytes(&self) -> usize {
+        self.id.layout().expect("every codec has a layout").bytes as usize
+    }
+
+    /// Decodes elements `start ..` of a row of blocks; `start` and the length need not be whole blocks.
+    pub fn decode_range(&self, isa: Isa, row: &[u8], start: usize, dst: &mut [f32]) {
+        const MAX_BLOCK: usize = 256;
+        let (block, bytes) = (self.block(), self.block_bytes());
+        let (mut at, mut done) = (start, 0);
+        while done < dst.len() {
+            let skip = at % block;
+            let left = dst.len() - done;
+            let src = &row[at / block * bytes..];
+            let n = if skip == 0 && left >= block {
+                let n = left / block * block;
+                (self.decode)(isa, &src[..n / block * bytes], &mut dst[done..done + n]);
+                n
+            } else {
+                let n = left.min(block - skip);
+                let mut whole = [0f32; MAX_BLOCK];
+                (self.decode)(isa, &src[..bytes], &mut whole[..block]);
+                dst[done..done + n].copy_from_slice(&whole[skip..skip + n]);
+                n
+            };
+            at += n;
+            done += n;
+        }
+    }
+}
+
+/// A half-precision number in two little-endian bytes.
+#[inline(always)]
+fn half_at(bytes: &[u8], at: usize) -> f32 {
+    half_to_f32(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+}
+
+/// IEEE half to single without a branch, so that a loop over it becomes vector code.
+///
+/// The exponent is rebiased by a multiplication, which also normalises subnormals; infinities and NaNs are mended.
+#[inline(always)]
+fn half_to_f32(h: u16) -> f32 {
+    let sign = u32::from(h & 0x8000) << 16;
+    let magnitude = u32::from(h & 0x7fff) << 13;
+    // 2^112 moves the half's exponent bias of 15 to the single's 127.
+    let value = f32::from_bits(magnitude) * f32::from_bits(0x7780_0000);
+    let special = if magnitude >= 0x0f80_0000 { 0x7f80_0000 } else { 0 };
+    f32::from_bits(value.to_bits() | special | sign)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The `half` crate is the reference for all 65,536 halves.
+    #[test]
+    fn every_half_is_right() {
+        for h in 0..=u16::MAX {
+            let (ours, want) = (half_to_f32(h), half::f16::from_bits(h).to_f32());
+            assert!(ours.to_bits() == want.to_bits() || (ours.is_nan() && want.is_nan()), "{h:#06x}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Q4_0: 32 nibbles around 8 times a scale. Block: f16 d, u8 q[16]; byte i holds element i low, i + 16 high;
+//! x = d (q - 8).
+
+use planish_base::TypeId;
+
+use super::{Quant, half_at};
+use crate::isa::isa_fn;
+
+pub const QUANT: Quant = Quant { id: TypeId::Q4_0, decode, encode: None };
+
+isa_fn! {
+    fn decode(src: &[u8], dst: &mut [f32]) {
+        for (x, b) in dst.as_chunks_mut::<32>().0.iter_mut().zip(src.as_chunks::<18>().0) {
+            let d = half_at(b, 0);
+            for i in 0..16 {
+                x[i] = d * (f32::from(b[2 + i] & 15) - 8.0);
+                x[i + 16] = d * (f32::from(b[2 + i] >> 4) - 8.0);
+            }
+        }
+    }
+}

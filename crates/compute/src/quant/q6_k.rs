@@ -1,0 +1,30 @@
+//! Q6_K: a super-block of 256 in 16 sub-blocks of 16, each with a signed 8-bit scale s.
+//! Block: u8 low[128], u8 high[64], i8 s[16], f16 d; x = d s (q - 32), q = 4 low bits and 2 high bits.
+
+use planish_base::TypeId;
+
+use super::{Quant, half_at};
+use crate::isa::isa_fn;
+
+pub const QUANT: Quant = Quant { id: TypeId::Q6_K, decode, encode: None };
+
+isa_fn! {
+    fn decode(src: &[u8], dst: &mut [f32]) {
+        for (x, b) in dst.as_chunks_mut::<256>().0.iter_mut().zip(src.as_chunks::<210>().0) {
+            let d = half_at(b, 208);
+            // Each half of 128 has 64 low bytes and 32 high bytes; quarter k of it takes nibble k / 2 of low bytes
+            // (k % 2) * 32 .. and bits 2k, 2k + 1 of the high bytes.
+            for half in 0..2 {
+                let (low, high) = (&b[half * 64..][..64], &b[128 + half * 32..][..32]);
+                for k in 0..4 {
+                    let out = &mut x[half * 128 + k * 32..][..32];
+                    for i in 0..32 {
+                        let bits = low[(k % 2) * 32 + i] >> (4 * (k / 2)) & 15 | (high[i] >> (2 * k) & 3) << 4;
+                        let scale = d * f32::from(b[192 + half * 8 + k * 2 + i / 16] as i8);
+                        out[i] = scale * (f32::from(bits) - 32.0);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A bank of linear maps of one input, each with an optional bias and low-rank adapters.
+
+use std::rc::Rc;
+
+use planish_compute::View;
+use planish_compute::call::{self, Along, Broadcast, ColumnSum, MatMul, Store};
+
+use super::Example;
+use crate::tape::{Mode, Param, Tape, Var};
+
+/// y = x W' + bias + sum of the adapters.
+#[derive(Clone, Debug)]
+pub struct Linear {
+    /// [out, in], any type.
+    pub weight: Param,
+    /// [1, out].
+    pub bias: Option<Param>,
+    /// Low-rank terms.
+    pub adapters: Vec<Adapter>,
+}
+
+/// scale * (dropout(x) A') B' (Hu et al., 2022).
+#[derive(Clone, Copy, Debug)]
+pub struct Adapter {
+    /// [rank, in].
+    pub a: Param,
+    /// [out, rank].
+    pub b: Param,
+    /// alpha / rank, or alpha / sqrt(rank) for rsLoRA.
+    pub scale: f32,
+    /// Applied to x in training passes.
+    pub dropout: Option<Dropout>,
+}
+
+/// Dropout of an adapter's input.
+#[derive(Clone, Copy, Debug)]
+pub struct Dropout {
+    /// Probability of dropping.
+    pub p: f32,
+    /// [1, 4] words: seed low, seed high, step, micro-batch.
+    pub key: View,
+    /// Which dropout of the model this is.
+    pub stream: u32,
+}
+
+/// The maps of x [n, in] side by side: [n, sum of outs].
+pub fn linear(t: &mut Tape, x: Var, bank: &[&Linear]) -> Var {
+    let xv = t.view(x);
+    let y = t.temp(xv.rows, bank.iter().map(|l| l.weight.view.rows).sum());
+    let mut start = 0;
+    let mut parts = Vec::with_capacity(bank.len());
+    for l in bank {
+        let out = l.weight.view.rows;
+        parts.push(forward(t, xv, l, y.columns(start, out)));
+        start += out;
+    }
+    let x_needs = t.needs_grad(x);
+    let trains = parts.iter().any(Part::trains);
+    let parts = Rc::new(parts);
+    t.push(y, x_needs || trains, move |t, dy| {
+        let mut start = 0;
+        for part in parts.iter() {
+            let out = part.linear.weight.view.rows;
+            backward(t, x, x_needs, part, dy.columns(start, out));
+            start += out;
+        }
+    })
+}
+
+/// A map and what its backward pass needs: the adapters' inputs and their images under A.
+struct Part {
+    linear: Linear,
+    lows: Vec<Low>,
+}
+
+#[derive(Clone, Copy)]
+struct Low {
+    /// x after dropout.
+    x: View,
+    /// x A'.
+    low: View,
+}
+
+impl Part {
+    fn trains(&self) -> bool {
+        let l = &self.linear;
+        let adapters = l.adapters.iter().any(|a| a.a.grad.is_some() || a.b.grad.is_some());
+        adapters || l.weight.grad.is_some() || l.bias.is_some_and(|b| b.grad.is_some())
+    }
+}
+
+fn forward(t: &mut Tape, x: View, l: &Linear, y: View) -> Part {
+    assert_eq!(x.cols, l.weight.view.cols, "input width of a linear map");
+    let store = match l.bias {
+        Some(bias) => {
+            t.call(Broadcast { row: bias.view, out: y });
+            Store::Accumulate
+        }
+        None => Store::Replace,
+    };
+    times(t, x, l.weight.view, y, 1.0, store);
+    let mut lows = Vec::with_capacity(l.adapters.len());
+    for a in &l.adapters {
+        let dropped = match a.dropout {
+            Some(d) if t.mode() == Mode::Train && d.p > 0.0 => dropout(t, x, d),
+            _ => x,
+        };
+        let low = t.temp(x.rows, a.a.view.rows);
+        times(t, dropped, a.a.view, low, 1.0, Store::Replace);
+        times(t, low, a.b.view, y, a.scale, Store::Accumulate);
+        lows.push(Low { x: dropped, low });
+    }
+    Part { linear: l.clone(), lows }
+}
+
+/// dx = dy W + dropout(scale dy B A), dW = dy' x, dbias = colsum dy, dB = scale dy' (x A'), dA = (scale dy B)' x.
+fn backward(t: &mut Tape, x: Var, x_needs: bool, part: &Part, dy: View) {
+    let l = &part.linear;
+    if x_needs {
+        let (dx, store) = t.grad_into(x);
+        times_transposed(t, dy, l.weight.view, dx, 1.0, store);
+    }
+    if let Some(dweight) = l.weight.grad {
+        outer(t, dy, t.view(x), dweight, 1.0);
+    }
+    if let Some(dbias) = l.bias.and_then(|b| b.grad) {
+        t.call(ColumnSum { x: dy, out: dbias });
+    }
+    for (a, low) in l.adapters.iter().zip(&part.lows) {
+        if let Some(db) = a.b.grad {
+            outer(t, dy, low.low, db, a.scale);
+        }
+        if a.a.grad.is_none() && !x_needs {
+            continue;
+        }
+        let dlow = t.temp(dy.rows, a.a.view.rows);
+        times_transposed(t, dy, a.b.view, dlow, a.scale, Store::Replace);
+        if let Some(da) = a.a.grad {
+            outer(t, dlow, low.x, da, 1.0);
+        }
+        if x_needs {
+            let (dx, _) = t.grad_into(x);
+            match a.dropout {
+                Some(d) if d.p > 0.0 => {
+                    let dropped = t.temp(dx.rows, dx.cols);
+                    times_transposed(t, dlow, a.a.view, dropped, 1.0, Store::Replace);
+                    let through = dropout(t, dropped, d);
+                    t.call(call::Add { a: dx, b: through, y: dx, scale: 1.0 });
+                }
+                _ => times_transposed(t, dlow, a.a.view, dx, 1.0, Store::Accumulate),
+            }
+        }
+    }
+}
+
+fn dropout(t: &mut Tape, x: View, d: Dropout) -> View {
+    let y = t.temp(x.rows, x.cols);
+    t.call(call::Dropout { x, key: d.key, y, p: d.p, stream: d.stream });
+    y
+}
+
+/// c (+)= scale * x w', w [out, in].
+pub(super) fn times(t: &mut Tape, x: View, w: View, c: View, scale: f32, store: Store) {
+    let product = t.product();
+    t.call(MatMul { a: x, b: w, c, a_along: Along::K, b_along: Along::K, scale, store, product });
+}
+
+/// c (+)= scale * dy w, w [out, in].
+pub(super) fn times_transposed(t: &mut Tape, dy: View, w: View, c: View, scale: f32, store: Store) {
+    let product = t.product();
+    t.call(MatMul { a: dy, b: w, c, a_along: Along::K, b_along: Along::Outer, scale, store, product });
+}
+
+/// dw += scale * dy' x, the sum over rows.
+pub(super) fn outer(t: &mut Tape, dy: View, x: View, dw: View, scale: f32) {
+    let (along, product) = (Along::Outer, t.product());
+    let store = Store::Accumulate;
+    t.call(MatMul { a: dy, b: x, c: dw, a_along: along, b_along: along, scale, store, product });
+}
+
+/// A bank of a plain map and one with a bias and two adapters, one of them with dropout.
+pub(super) fn example(t: &mut Tape, e: &mut Example) -> Var {
+    let x = e.param(9, 20);
+    let key = e.words(1, 4, &[7, 0, 3, 0]);
+    let plain = Linear { weight: e.param(6, 20), bias: None, adapters: Vec::new() };
+    let adapter =
+        |e: &mut Example, dropout| Adapter { a: e.param(3, 20), b: e.param(17, 3), scale: 0.5, dropout };
+    let rich = Linear {
+        weight: e.param(17, 20),
+        bias: Some(e.param(1, 17)),
+        adapters: vec![adapter(e, None), adapter(e, Some(Dropout { p: 0.4, key, stream: 2 }))],
+    };
+    let x = t.leaf(&x);
+    linear(t, x, &[&plain, &rich])
+}
