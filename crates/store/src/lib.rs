@@ -18,6 +18,7 @@
 pub mod fs;
 pub mod gguf;
 mod mmap;
+pub mod safetensors;
 
 pub use mmap::Bytes;
 pub use planish_base::{Error, Kind, Result, TypeId};

@@ -25,6 +25,7 @@ mod metadata;
 mod read;
 mod tensors;
 mod value;
+mod write;
 
 use std::path::Path;
 
@@ -34,6 +35,7 @@ use crate::Bytes;
 
 pub use metadata::Metadata;
 pub use value::{Array, Elements, OwnedValue, Value, ValueType};
+pub use write::Writer;
 
 /// A GGUF file. One that exists is valid.
 #[derive(Clone, Debug)]
