@@ -1,4 +1,5 @@
 //! GGUF files that must open, what they then say, and the writer's round trips.
+#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
 //! Malformed GGUF files: a table of generators, each named by what is wrong, with the code it must be refused with.
+#![allow(clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
 
@@ -374,4 +375,26 @@ fn open_names_the_path() {
     assert!(e.to_string().contains("empty.gguf"));
     #[cfg(unix)]
     assert_eq!(Gguf::open(std::path::Path::new("/dev/zero")).unwrap_err().code(), "not a file");
+}
+
+/// `head`, then zeros that the allocator need not touch, up to `len` bytes.
+fn zero_extended(head: &[u8], len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    bytes[..head.len()].copy_from_slice(head);
+    bytes
+}
+
+#[test]
+fn limits_hold_where_the_bytes_are_really_there() {
+    let started = Instant::now();
+    let strings = File::new().kv_array("k", ty::STRING, (1 << 24) + 1, &[]).bytes();
+    let e = parse(zero_extended(&strings, (129 << 20) + 4096)).unwrap_err();
+    assert_eq!(e.code(), "limit", "{e:?}");
+    let numbers =
+        |n: u64| zero_extended(&File::new().kv_array("k", ty::U8, n, &[]).bytes(), (n + 4096) as usize);
+    assert_eq!(parse(numbers(300 << 20)).unwrap_err().code(), "limit");
+    // An array of numbers stays in the file, whatever its length.
+    let g = parse(numbers(64 << 20)).unwrap();
+    assert_eq!(g.metadata().array_len("k"), Some(64 << 20));
+    assert!(started.elapsed() < Duration::from_secs(5));
 }
