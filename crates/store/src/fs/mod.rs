@@ -1,0 +1,157 @@
+//! The file system: bounded reads, atomic writes, append-only logs, hashes. The only place that calls `std::fs`.
+//!
+//! Errors carry the path. What is absent or of the wrong sort is [`Kind::Input`]; a full disk, a missing permission
+//! and a failing device are [`Kind::Resource`].
+#![forbid(unsafe_code)]
+// The lint sends every other module here; somebody has to call std::fs.
+#![allow(clippy::disallowed_methods)]
+
+mod atomic;
+mod lines;
+mod log;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::{Error, Kind, Result};
+
+pub use atomic::{check_writable_dir, symlink_replace, write_atomic, write_dir_atomic};
+pub use lines::Lines;
+pub use log::AppendLog;
+
+/// Reads a file of at most `limit` bytes.
+///
+/// Errors: `too large`, and those of opening and reading.
+pub fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let (file, len) = open_regular(path)?;
+    let mut bytes = Vec::new();
+    // One byte more than allowed, since a file may have grown after its length was asked.
+    if len <= limit {
+        file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(|e| io_error(path, "read", e))?;
+    }
+    if len > limit || bytes.len() as u64 > limit {
+        let message = format!("has {} bytes, at most {limit} are allowed", len.max(bytes.len() as u64));
+        return Err(Error::input("too large", message).in_file(path));
+    }
+    Ok(bytes)
+}
+
+/// Reads a UTF-8 text file of at most `limit` bytes; a byte order mark is dropped.
+///
+/// Errors: `utf-8` with the byte offset, and those of [`read_bounded`].
+pub fn read_text_bounded(path: &Path, limit: u64) -> Result<String> {
+    let mut text = String::from_utf8(read_bounded(path, limit)?).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Error::input("utf-8", format!("byte {at}: the text is not UTF-8")).in_file(path)
+    })?;
+    if text.starts_with('\u{feff}') {
+        text.drain(..'\u{feff}'.len_utf8());
+    }
+    Ok(text)
+}
+
+/// Creates a directory and its parents; one that exists is fine.
+pub fn create_dir_all(path: &Path) -> Result<()> {
+    std::fs::create_dir_all(path).map_err(|e| io_error(path, "create the directory", e))
+}
+
+/// Whether something is there. A dangling symbolic link is not, and neither is what may not be asked about.
+pub fn exists(path: &Path) -> bool {
+    path.exists()
+}
+
+/// Whether a directory is there.
+pub fn is_dir(path: &Path) -> bool {
+    path.is_dir()
+}
+
+/// Length of a file in bytes.
+pub fn file_len(path: &Path) -> Result<u64> {
+    Ok(std::fs::metadata(path).map_err(|e| io_error(path, "look at", e))?.len())
+}
+
+/// The paths of all entries of a directory, sorted by name, hidden ones too.
+pub fn list_dir(path: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |e| io_error(path, "list", e);
+    let entries = std::fs::read_dir(path).map_err(failed)?;
+    let mut paths = entries.map(|e| e.map(|e| e.path())).collect::<io::Result<Vec<_>>>().map_err(failed)?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Removes a file; an absent one is an error.
+pub fn remove_file(path: &Path) -> Result<()> {
+    std::fs::remove_file(path).map_err(|e| io_error(path, "remove", e))
+}
+
+/// Removes a directory with all that is in it. Symbolic links are removed, not followed.
+pub fn remove_dir_all(path: &Path) -> Result<()> {
+    std::fs::remove_dir_all(path).map_err(|e| io_error(path, "remove", e))
+}
+
+/// The SHA-256 of bytes, in lower-case hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    format!("{:x}", Sha256::digest(bytes))
+}
+
+/// The SHA-256 of a file, in lower-case hexadecimal. The file is streamed.
+pub fn sha256_file(path: &Path) -> Result<String> {
+    let (mut file, _) = open_regular(path)?;
+    let mut hash = Sha256::new();
+    io::copy(&mut file, &mut hash).map_err(|e| io_error(path, "read", e))?;
+    Ok(format!("{:x}", hash.finalize()))
+}
+
+/// Opens a regular file for reading and gives its length in bytes.
+///
+/// Errors: `not found`, `not a file` (a directory, pipe, socket or device: some of these never end), `permission`.
+pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
+    // Asked before opening: opening a pipe waits for its other end.
+    let before = std::fs::metadata(path).map_err(|e| io_error(path, "open", e))?;
+    if !before.is_file() {
+        let what = if before.is_dir() { "a directory" } else { "not a regular file" };
+        return Err(Error::input("not a file", format!("is {what}, expected a file")).in_file(path));
+    }
+    let file = File::open(path).map_err(|e| io_error(path, "open", e))?;
+    let len = file.metadata().map_err(|e| io_error(path, "open", e))?.len();
+    Ok((file, len))
+}
+
+/// The error for a write that failed within a `fill` of [`write_atomic`], which adds the path.
+pub fn write_failed(e: io::Error) -> Error {
+    classify("write", e)
+}
+
+/// The error for a failed operation `verb` on `path`.
+pub(crate) fn io_error(path: &Path, verb: &str, e: io::Error) -> Error {
+    classify(verb, e).in_file(path)
+}
+
+fn classify(verb: &str, e: io::Error) -> Error {
+    use io::ErrorKind as K;
+    let (kind, code, hint) = match e.kind() {
+        K::NotFound => (Kind::Input, "not found", "check the path"),
+        K::IsADirectory => (Kind::Input, "not a file", "the path is a directory; give a file"),
+        K::NotADirectory => (Kind::Input, "not a directory", "a part of the path is a file"),
+        K::AlreadyExists | K::DirectoryNotEmpty => {
+            (Kind::Input, "exists", "remove what is there, or choose another name")
+        }
+        K::PermissionDenied => {
+            (Kind::Resource, "permission", "check the permissions of the file and of its directory")
+        }
+        K::ReadOnlyFilesystem => {
+            (Kind::Resource, "read only", "the file system is mounted read-only; choose another place")
+        }
+        K::StorageFull | K::QuotaExceeded => {
+            (Kind::Resource, "disk full", "free some space, or choose a place on another disk")
+        }
+        K::FileTooLarge => {
+            (Kind::Resource, "file too large", "a limit of the process or of the file system was met")
+        }
+        _ => (Kind::Resource, "io", "the operating system refused; the device may be failing"),
+    };
+    Error::new(kind, code, format_args!("cannot {verb}: {e}")).with_hint(hint).with_source(e)
+}
