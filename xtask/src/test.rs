@@ -1,0 +1,39 @@
+//! All tests, with everything they may ask for present, so that none is skipped.
+//!
+//! Tests find their surroundings in these variables:
+//! `PLANISH_MODELS` folder of the fetched model and data; `PLANISH_PYTHON` interpreter that has llama.cpp;
+//! `PLANISH_BIN` the release binary; `PLANISH_SHARED` further reference files, optional;
+//! `PLANISH_REQUIRE_ALL=1`: what is missing fails the test instead of skipping it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::{fetch, run};
+
+/// `args` go to `cargo test`.
+pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
+    let metadata = run::metadata(root)?;
+    let target = metadata["target_directory"].as_str().context("cargo metadata names no target directory")?;
+    let target = PathBuf::from(target);
+    let cache = target.join("test-cache");
+    let python = fetch::engine(&cache.join("venv"))?;
+    let models = cache.join("models");
+    fetch::models(&models, &python)?;
+
+    // End-to-end tests train a real model: only the optimised binary does that in seconds.
+    if !run::succeeds(run::cargo(root).args(["build", "--release", "--package", "planish"]))? {
+        return Ok(false);
+    }
+    let binary = target.join("release").join(format!("planish{}", std::env::consts::EXE_SUFFIX));
+
+    let mut test = run::cargo(root);
+    test.args(["test", "--workspace", "--no-fail-fast"]).args(args);
+    test.env("PLANISH_MODELS", models).env("PLANISH_PYTHON", python).env("PLANISH_BIN", binary);
+    test.env("PLANISH_REQUIRE_ALL", "1");
+    let shared = root.join("shared");
+    if shared.is_dir() && std::env::var_os("PLANISH_SHARED").is_none() {
+        test.env("PLANISH_SHARED", shared);
+    }
+    run::succeeds(&mut test)
+}
