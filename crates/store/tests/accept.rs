@@ -147,6 +147,27 @@ fn large_vocabularies_and_many_tensors_open() {
 }
 
 #[test]
+fn work_grows_with_the_file_and_no_faster() {
+    let started = std::time::Instant::now();
+    let mut f = File::new();
+    for i in 0..65_536 {
+        f = f.kv(&format!("k{i}"), ty::U8, &[0]);
+    }
+    for i in 0..100_000 {
+        f = f.with(&format!("t{i}"), &[1], TypeId::F32);
+    }
+    let g = open(&f);
+    assert_eq!((g.metadata().len(), g.tensors().len()), (65_536, 100_000));
+    let mut w = Writer::new();
+    w.copy_metadata(g.metadata(), |_| true);
+    for t in g.tensors() {
+        w.tensor(&t.name, &t.dims, t.ty).unwrap();
+    }
+    assert_eq!(w.size(), g.bytes().len() as u64);
+    assert!(started.elapsed() < std::time::Duration::from_secs(20), "{:?}", started.elapsed());
+}
+
+#[test]
 fn a_rewritten_file_is_the_same_byte_for_byte() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("out.gguf");

@@ -149,6 +149,7 @@ fn value_cases(c: &mut Vec<Case>) {
         );
     }
     case(c, "array_of_u8_n_max", File::new().kv_array("k", ty::U8, u64::MAX, &[0; 16]), "count");
+    case(c, "array_of_u8_n_one_too_many", File::new().kv_array("k", ty::U8, 17, &[0; 16]), "count");
     for n in [u64::MAX, 1 << 61, 64, 9] {
         case(
             c,
@@ -201,6 +202,9 @@ fn descriptor_cases(c: &mut Vec<Case>) {
         case(c, format!("elements_or_bytes_wrap_{i}_f32"), dims(d, TypeId::F32), "size overflow");
     }
     case(c, "dim_negative_as_i64_i8", dims(&[1 << 63], TypeId(24)), "size overflow");
+    // Others hold both counts in signed 64 bits: here the bytes fit and the elements do not, then the reverse.
+    case(c, "elements_negative_as_i64_q4_k", dims(&[1 << 63], TypeId::Q4_K), "size overflow");
+    case(c, "bytes_negative_as_i64_f32", dims(&[1 << 61], TypeId::F32), "size overflow");
     case(c, "dim_minus_one_i8", dims(&[u64::MAX], TypeId(24)), "size overflow");
     for d in [&[0][..], &[0, 4], &[4, 0], &[1 << 62, 1, 0], &[0, u64::MAX]] {
         case(c, format!("zero_dim_{d:?}"), dims(d, TypeId::F32), "zero dim");
