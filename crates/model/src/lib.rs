@@ -1,1 +1,25 @@
-//! placeholder
+//! What a model is: its shape ([`Spec`]), its tensors ([`Params`]), the one transformer block ([`block`]), low-rank
+//! adapters and the KV cache. No file, no optimizer.
+//!
+//! Read [`block`] first.
+#![forbid(unsafe_code)]
+
+pub mod adapter;
+pub mod arch;
+pub mod block;
+mod inputs;
+mod kv;
+mod params;
+mod pass;
+mod rotary;
+mod spec;
+mod weights;
+
+pub use adapter::{AdapterSet, AdapterSpec};
+pub use arch::{ARCHS, Arch};
+pub use inputs::{Inputs, Ragged};
+pub use kv::KvCache;
+pub use params::{LayerParams, LinearParams, Named, Params, Trainable};
+pub use pass::{BatchViews, Pass};
+pub use spec::{Layer, LinearId, ROLES, Role, Spec};
+pub use weights::{WeightEntry, Weights};

@@ -4,10 +4,10 @@
 //! neither all logits nor their gradient ever exist together.
 
 use planish_compute::View;
-use planish_compute::call::{CrossEntropy, Gather, Scatter, Store};
+use planish_compute::call::{CrossEntropy, Store};
 
-use super::Example;
 use super::linear::{outer, times, times_transposed};
+use super::{Example, gather};
 use crate::tape::{Mode, Param, Tape, Var};
 
 /// Rows whose logits exist at one time.
@@ -27,34 +27,27 @@ pub struct Targets {
 /// The cross entropy of x [n, d] under the head [vocabulary, d] at the trained rows: [m, 1], one loss a row, not
 /// normalised. Its backward pass needs no seed: gradients are those of normaliser * sum of the losses.
 pub fn linear_cross_entropy(t: &mut Tape, x: Var, head: &Param, p: &Targets) -> Var {
-    let (xv, m) = (t.view(x), p.rows.rows);
-    let needs = t.needs_grad(x);
-    let trained = t.temp(m, xv.cols);
-    t.call(Gather { x: xv, rows: p.rows, out: trained });
-    let dtrained = needs.then(|| t.temp(m, xv.cols));
-    let loss = t.temp(m, 1);
+    let x = gather(t, x, p.rows);
+    let (xv, needs) = (t.view(x), t.needs_grad(x));
+    let dhead = head.grad.filter(|_| t.mode() == Mode::Train);
+    let dx = needs.then(|| t.temp(xv.rows, xv.cols));
+    let loss = t.temp(xv.rows, 1);
     t.keep(loss);
-    for start in (0..m).step_by(CHUNK) {
-        let n = CHUNK.min(m - start);
-        let h = trained.rows_range(start, n);
+    for start in (0..xv.rows).step_by(CHUNK) {
+        let n = CHUNK.min(xv.rows - start);
+        let chunk = xv.rows_range(start, n);
         let logits = t.temp(n, head.view.rows);
-        times(t, h, head.view, logits, 1.0, Store::Replace);
+        times(t, chunk, head.view, logits, 1.0, Store::Replace);
         let (targets, loss) = (p.ids.rows_range(start, n), loss.rows_range(start, n));
         t.call(CrossEntropy { targets, normaliser: p.normaliser, logits, loss });
-        if let Some(d) = dtrained {
-            times_transposed(t, logits, head.view, d.rows_range(start, n), 1.0, Store::Replace);
+        if let Some(dx) = dx {
+            times_transposed(t, logits, head.view, dx.rows_range(start, n), 1.0, Store::Replace);
         }
-        if let Some(dhead) = head.grad.filter(|_| t.mode() == Mode::Train) {
-            outer(t, logits, h, dhead, 1.0);
+        if let Some(dhead) = dhead {
+            outer(t, logits, chunk, dhead, 1.0);
         }
     }
-    let rows = p.rows;
-    let y = t.push(loss, needs, move |t, _| {
-        let dy = dtrained.expect("a value that needs a gradient has one");
-        let (dx, store) = t.grad_into(x);
-        assert!(store == Store::Replace, "the last hidden state has one use");
-        t.call(Scatter { dy, rows, dx });
-    });
+    let y = t.push(loss, needs, move |t, _| t.grad_is(x, dx.expect("a value that needs a gradient has one")));
     if needs {
         t.root(y);
     }

@@ -8,6 +8,7 @@ mod attend;
 mod embed;
 mod example;
 mod gated;
+mod gather;
 mod linear;
 mod loss;
 mod norm;
@@ -18,6 +19,7 @@ pub use attend::{Attention, Blocks, attend, attend_blocks};
 pub use embed::embed;
 pub use example::Example;
 pub use gated::gated;
+pub use gather::gather;
 pub use linear::{Adapter, Dropout, Linear, linear};
 pub use loss::{Targets, linear_cross_entropy};
 pub use norm::{Norm, norm};
@@ -50,6 +52,7 @@ pub static OPS: &[Op] = &[
     Op { name: "attend", example: attend::example, objective: Objective::Seeded },
     Op { name: "embed", example: embed::example, objective: Objective::Seeded },
     Op { name: "gated", example: gated::example, objective: Objective::Seeded },
+    Op { name: "gather", example: gather::example, objective: Objective::Seeded },
     Op { name: "linear", example: linear::example, objective: Objective::Seeded },
     Op { name: "loss", example: loss::example, objective: Objective::Loss(0.125) },
     Op { name: "norm", example: norm::example, objective: Objective::Seeded },

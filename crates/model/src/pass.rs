@@ -1,0 +1,99 @@
+//! One pass of a batch through the model.
+
+use planish_compute::View;
+use planish_tape::ops::{self, Attention, Rotary, Targets};
+use planish_tape::{Tape, Var};
+
+use crate::adapter::AdapterSet;
+use crate::block::block;
+use crate::kv::KvCache;
+use crate::params::{LinearParams, Params};
+use crate::spec::{Layer, Spec};
+
+/// The inputs of a pass, uploaded before it runs.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchViews {
+    /// [n, 1] token ids.
+    pub ids: View,
+    /// [n, 1] position of each token in its sequence.
+    pub positions: View,
+    /// [segments, 4]: first row, rows, first position, KV slot.
+    pub segments: View,
+}
+
+/// What a block needs beside its parameters.
+pub struct Pass<'a> {
+    /// Records the pass.
+    pub tape: &'a mut Tape,
+    /// Inputs.
+    pub batch: BatchViews,
+    spec: &'a Spec,
+    params: &'a Params,
+    adapters: &'a [&'a AdapterSet],
+    kv: Option<&'a KvCache>,
+    layer: usize,
+}
+
+impl<'a> Pass<'a> {
+    /// A pass over `batch`. With `kv`, new keys and values are appended to the cache and attention sees all of it.
+    pub fn new(
+        tape: &'a mut Tape,
+        batch: BatchViews,
+        spec: &'a Spec,
+        params: &'a Params,
+        adapters: &'a [&'a AdapterSet],
+        kv: Option<&'a KvCache>,
+    ) -> Self {
+        Pass { tape, batch, spec, params, adapters, kv, layer: 0 }
+    }
+
+    /// Tokens to the normed last hidden state [n, d].
+    pub fn hidden(&mut self) -> Var {
+        let (spec, params) = (self.spec, self.params);
+        let mut x_nd = ops::embed(self.tape, self.batch.ids, &params.embedding);
+        for (i, (s, p)) in spec.layers.iter().zip(&params.layers).enumerate() {
+            self.layer = i;
+            x_nd = block(self, s, p, x_nd);
+        }
+        ops::norm(self.tape, x_nd, &params.norm)
+    }
+
+    /// Logits [m, v] of the given rows of the last hidden state; `rows` ascending.
+    pub fn logits(&mut self, hidden: Var, rows: View) -> Var {
+        let head = ops::Linear { weight: self.params.head, bias: None, adapters: Vec::new() };
+        let chosen = ops::gather(self.tape, hidden, rows);
+        let logits = ops::linear(self.tape, chosen, &[&head]);
+        self.tape.keep(self.tape.view(logits));
+        logits
+    }
+
+    /// Losses [m, 1] of the trained rows.
+    pub fn loss(&mut self, hidden: Var, targets: &Targets) -> Var {
+        ops::linear_cross_entropy(self.tape, hidden, &self.params.head, targets)
+    }
+
+    /// Linear maps of one input side by side, with the adapters this pass has for them.
+    pub(crate) fn bank(&mut self, x: Var, maps: &[LinearParams]) -> Var {
+        let maps: Vec<ops::Linear> = maps
+            .iter()
+            .map(|m| ops::Linear {
+                weight: m.weight,
+                bias: m.bias,
+                adapters: self.adapters.iter().filter_map(|set| set.of(m.id)).collect(),
+            })
+            .collect();
+        ops::linear(self.tape, x, &maps.iter().collect::<Vec<_>>())
+    }
+
+    pub(crate) fn rotary(&self, s: &Layer) -> Rotary {
+        Rotary { table: self.params.rope, width: s.heads.width, style: self.spec.rope.style }
+    }
+
+    pub(crate) fn attend(&mut self, s: &Layer, q: Var, k: Var, v: Var) -> Var {
+        let p = Attention { segments: self.batch.segments, heads: s.heads };
+        match self.kv {
+            Some(kv) => ops::attend_blocks(self.tape, q, k, v, &p, &kv.layer(self.layer)),
+            None => ops::attend(self.tape, q, k, v, &p),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The shape of a model, as plain data.
+
+use planish_base::{Error, Result};
+use planish_compute::call::{Activation, Heads, RopeStyle};
+
+/// Everything about a model but its numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// The line of ARCHS it came from.
+    pub arch: &'static str,
+    /// Rows of the embedding table.
+    pub vocab: usize,
+    /// Width of the residual stream.
+    pub width: usize,
+    /// Longest sequence the model was made for.
+    pub context: usize,
+    /// The head is the embedding table.
+    pub tied: bool,
+    /// Added to the mean square in every norm.
+    pub norm_eps: f32,
+    /// Rotary frequencies.
+    pub rope: Rope,
+    /// One entry a block.
+    pub layers: Vec<Layer>,
+}
+
+/// Rotary frequencies: pair i turns by base^(-2i/width) / factors[i] a position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    /// The base.
+    pub base: f64,
+    /// One a pair; all 1 without scaling.
+    pub factors: Vec<f64>,
+    /// Which elements of a head are a pair.
+    pub style: RopeStyle,
+}
+
+/// The shape of one block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layer {
+    /// Attention heads.
+    pub heads: Heads,
+    /// Width of the MLP.
+    pub ff: usize,
+    /// Its activation.
+    pub act: Activation,
+}
+
+/// What a linear map does in its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Query projection.
+    Q,
+    /// Key projection.
+    K,
+    /// Value projection.
+    V,
+    /// Attention output.
+    O,
+    /// Gate of the MLP.
+    Gate,
+    /// Up projection of the MLP.
+    Up,
+    /// Down projection of the MLP.
+    Down,
+}
+
+/// All roles, in the order of a block.
+pub const ROLES: [Role; 7] = [Role::Q, Role::K, Role::V, Role::O, Role::Gate, Role::Up, Role::Down];
+
+impl Role {
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Q => "q",
+            Role::K => "k",
+            Role::V => "v",
+            Role::O => "o",
+            Role::Gate => "gate",
+            Role::Up => "up",
+            Role::Down => "down",
+        }
+    }
+
+    /// Parses `q,v` or `all`.
+    ///
+    /// # Errors
+    /// Kind `Usage` for an unknown name or an empty list.
+    pub fn parse_list(text: &str) -> Result<Vec<Role>> {
+        if text == "all" {
+            return Ok(ROLES.to_vec());
+        }
+        let mut roles = Vec::new();
+        for name in text.split(',').map(str::trim) {
+            let role = ROLES.into_iter().find(|r| r.name() == name).ok_or_else(|| {
+                Error::usage("targets", format!("unknown target `{name}`"))
+                    .with_hint("targets are q, k, v, o, gate, up, down, separated by commas, or `all`")
+            })?;
+            if !roles.contains(&role) {
+                roles.push(role);
+            }
+        }
+        roles.sort();
+        Ok(roles)
+    }
+}
+
+/// A linear map of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinearId {
+    /// The block.
+    pub layer: usize,
+    /// Its place in the block.
+    pub role: Role,
+}
+
+impl Spec {
+    /// [out, in] of a linear map.
+    pub fn linear_shape(&self, id: LinearId) -> (usize, usize) {
+        let l = &self.layers[id.layer];
+        let (q, kv) = (l.heads.query * l.heads.width, l.heads.kv * l.heads.width);
+        match id.role {
+            Role::Q => (q, self.width),
+            Role::K | Role::V => (kv, self.width),
+            Role::O => (self.width, q),
+            Role::Gate | Role::Up => (l.ff, self.width),
+            Role::Down => (self.width, l.ff),
+        }
+    }
+
+    /// Every linear map with one of these roles, block by block.
+    pub fn linears(&self, roles: &[Role]) -> Vec<LinearId> {
+        let layers = 0..self.layers.len();
+        layers.flat_map(|layer| roles.iter().map(move |&role| LinearId { layer, role })).collect()
+    }
+
+    /// Weights in the matrices and vectors.
+    pub fn parameters(&self) -> u64 {
+        let matrices: usize =
+            self.linears(&ROLES).into_iter().map(|id| self.linear_shape(id)).map(|(o, i)| o * i).sum();
+        let tables = self.vocab * self.width * if self.tied { 1 } else { 2 };
+        (matrices + tables + (2 * self.layers.len() + 1) * self.width) as u64
+    }
+}
