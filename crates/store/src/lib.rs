@@ -14,6 +14,7 @@
 //! no longer exists ends the process with SIGBUS, as in every program that maps files. Writers in this crate never
 //! do that to anybody: they replace files by rename.
 #![deny(unsafe_code)]
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 pub mod fs;
 pub mod gguf;

@@ -25,8 +25,7 @@ enum Storage {
 impl Bytes {
     /// Maps a regular file read-only.
     ///
-    /// Errors: what [`fs::open_regular`] refuses (absent, a directory, a pipe or device, no permission), and a failing
-    /// map. They carry the path.
+    /// Errors, with the path: `not found`, `not a file` (a directory, pipe, socket or device), `permission`, `io`.
     pub fn map(path: &Path) -> Result<Bytes> {
         let (file, len) = fs::open_regular(path)?;
         if len == 0 {

@@ -10,6 +10,9 @@ use crate::{Error, Result};
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
+/// What may stand around a line of allowed length: CR, LF, the mark; one byte more shows that a line is too long.
+const ROOM: u64 = 6;
+
 /// Lines of a text: ended by LF or CRLF, the last one also by the end of the text; a byte order mark at the start is
 /// skipped. At most one line is in memory.
 #[derive(Debug)]
@@ -41,8 +44,7 @@ impl<R: BufRead> Lines<R> {
     /// Errors name `place:line`: `line too long`, `utf-8`, and failing reads.
     pub fn next_line(&mut self) -> Result<Option<(u64, &str)>> {
         self.buffer.clear();
-        // Room for the ending and, in the first line, the mark; one byte more shows that a line is too long.
-        let most = (self.limit as u64).saturating_add(2 + BOM.len() as u64 + 1);
+        let most = (self.limit as u64).saturating_add(ROOM);
         let place = &self.place;
         let read = (&mut self.reader)
             .take(most)
@@ -51,7 +53,7 @@ impl<R: BufRead> Lines<R> {
         if read == 0 {
             return Ok(None);
         }
-        self.number += 1;
+        self.number = self.number.saturating_add(1);
         let number = self.number;
         let mut line = self.buffer.as_slice();
         if let Some(rest) = line.strip_suffix(b"\n") {

@@ -171,6 +171,11 @@ impl Metadata {
         self.f32(key)?.ok_or_else(|| missing(key, "f32"))
     }
 
+    /// Where the key stands in the file, in bytes from its start.
+    pub fn offset_of(&self, key: &str) -> Option<usize> {
+        self.find(key).map(|e| e.key.start)
+    }
+
     /// The storage, for the writer's byte-for-byte copies.
     pub(crate) fn storage(&self) -> &Bytes {
         &self.0.bytes

@@ -16,7 +16,6 @@
 //!
 //! Limits on what a file may ask for are in [`limits`].
 #![forbid(unsafe_code)]
-#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod cursor;
 pub mod limits;

@@ -188,14 +188,15 @@ fn read_array(cursor: &mut Cursor, key: Range<usize>, name: &str) -> Result<Entr
 /// `general.alignment`, which must be a `u32`, a power of two and in range.
 fn alignment(metadata: &Metadata) -> Result<u64> {
     let key = "general.alignment";
-    match metadata.get(key) {
-        None => Ok(DEFAULT_ALIGNMENT),
-        Some(Value::U32(a)) => check_alignment(u64::from(a)),
-        Some(other) => {
+    let Some(value) = metadata.get(key) else { return Ok(DEFAULT_ALIGNMENT) };
+    let alignment = match value {
+        Value::U32(a) => check_alignment(u64::from(a)),
+        other => {
             let message = format!("the metadata key `{key}` is {}, expected u32", other.type_name());
             Err(Error::input("key type", message))
         }
-    }
+    };
+    alignment.map_err(|e| e.at(format_args!("byte {}", metadata.offset_of(key).unwrap_or_default())))
 }
 
 pub(crate) fn check_alignment(alignment: u64) -> Result<u64> {
