@@ -33,7 +33,8 @@ impl Date {
             (s.len() == width && s.bytes().all(|b| b.is_ascii_digit())).then(|| s.parse::<u32>().ok())?
         };
         let date = Date { year: number(year, 4)?, month: number(month, 2)?, day: number(day, 2)? };
-        let leap = date.year.is_multiple_of(4) && (!date.year.is_multiple_of(100) || date.year.is_multiple_of(400));
+        let leap =
+            date.year.is_multiple_of(4) && (!date.year.is_multiple_of(100) || date.year.is_multiple_of(400));
         let days = match date.month {
             2 if leap => 29,
             2 => 28,
@@ -81,4 +82,3 @@ impl Date {
         Ok(out)
     }
 }
-

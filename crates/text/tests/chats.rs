@@ -1,4 +1,6 @@
 //! Rendering and loss masks against Jinja2 (`golden/text/chats.json`, made by `chats.py` beside it).
+// Helpers outside of `#[test]` unwrap too.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -146,4 +148,24 @@ fn the_real_smollm2_template_trains_answer_and_end_of_turn() {
     let e = encoder.chat(&turns(&v), None).unwrap();
     assert_eq!(trained(&tokenizer, &e), ["Hello there!<|im_end|>", "See you.<|im_end|>"]);
     assert!(template.render(&messages(&turns(&v)), None, false).unwrap().contains("named SmolLM"));
+}
+
+#[test]
+fn long_conversations_stay_within_the_budget_and_endless_ones_do_not() {
+    let tokenizer = byte_tokenizer(None, Some("<|im_end|>"));
+    let g = golden("chats.json");
+    let template =
+        ChatTemplate::new(g["templates"]["llama3"]["source"].as_str().unwrap(), "", "<|im_end|>").unwrap();
+    let encoder =
+        Encoder { tokenizer: Some(&tokenizer), template: Some(&template), specials_in_content: false };
+    let big = [turn("user", &"long text ".repeat(300_000)), turn("assistant", "short")];
+    assert!(encoder.chat(&big, None).unwrap().ids.len() > 3_000_000);
+    let turns = |n: usize| -> Vec<Turn> {
+        (0..n).map(|i| turn(["user", "assistant"][i % 2], "some words")).collect()
+    };
+    let e = encoder.chat(&turns(200), None).unwrap();
+    assert_eq!(trained(&tokenizer, &e).len(), 100);
+    assert_eq!(encoder.chat(&turns(2_001), None).unwrap_err().code(), "too many messages");
+    let most = template.render(&messages(&turns(2_000)), None, false);
+    assert!(most.is_ok());
 }

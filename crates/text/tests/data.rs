@@ -1,7 +1,7 @@
 //! Data files: every format, and an error with its line for everything that is none.
 
 // The tests write the files that the library reads.
-#![allow(clippy::disallowed_methods)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)]
 
 mod common;
 

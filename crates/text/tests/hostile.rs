@@ -1,4 +1,6 @@
 //! Vocabularies that contradict themselves are refused, each with its own code.
+// Helpers outside of `#[test]` unwrap too.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,4 +1,6 @@
 //! Token ids against llama.cpp (`golden/text/tokens.json`, made by `tokens.py` beside it).
+// Helpers outside of `#[test]` unwrap too.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
