@@ -110,7 +110,7 @@ fn check_end_of_turn(examples: &[Example], tokenizer: Option<&Tokenizer>) -> Res
         return Ok(());
     }
     Err(Error::input("no end of turn", "no assistant's turn ends with an end-of-turn token that is trained")
-        .with_hint("the chat template writes none, so the model would never stop; use another template"))
+        .with_hint("the model would never learn to stop; use a template that writes an end-of-turn token, or name the one it writes (tokenizer.ggml.eot_token_id)"))
 }
 
 fn load_file(
