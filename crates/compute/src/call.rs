@@ -532,6 +532,20 @@ calls! {
         }
         consts {}
     }
+    /// The k most probable columns of each row of logits, most probable first, ties to the lower id.
+    TopK {
+        reads {
+            /// [m, vocabulary].
+            logits: View,
+        }
+        writes {
+            /// [m, k] ids.
+            ids: View,
+            /// [m, k] log-probabilities.
+            logprobs: View,
+        }
+        consts {}
+    }
     /// y = x with each element dropped with probability `p` and the others divided by 1 - p; the mask follows from
     /// the key alone, so the backward pass is the same call.
     Dropout {

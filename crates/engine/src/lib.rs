@@ -1,1 +1,18 @@
-//! placeholder
+//! Opening models, running them, and writing what came of them.
+//!
+//! [`Model`] is a file with its tokenizer and template; [`Engine`] the model on a backend; [`Session`] generates,
+//! [`score`] evaluates.
+#![forbid(unsafe_code)]
+
+mod engine;
+mod generate;
+mod model;
+mod sampler;
+pub mod score;
+mod session;
+
+pub use engine::{Engine, EngineOptions};
+pub use generate::{Generated, Stop, StopReason, generate};
+pub use model::Model;
+pub use sampler::{Sampler, SamplerOptions};
+pub use session::Session;

@@ -1,7 +1,7 @@
 //! One pass of a batch through the model.
 
 use planish_compute::View;
-use planish_tape::ops::{self, Attention, Rotary, Targets};
+use planish_tape::ops::{self, Attention, Rotary, Scores, Targets};
 use planish_tape::{Tape, Var};
 
 use crate::adapter::AdapterSet;
@@ -70,6 +70,11 @@ impl<'a> Pass<'a> {
     /// Losses [m, 1] of the trained rows.
     pub fn loss(&mut self, hidden: Var, targets: &Targets) -> Var {
         ops::linear_cross_entropy(self.tape, hidden, &self.params.head, targets)
+    }
+
+    /// Losses of the target rows and the `k` most probable tokens, without gradients.
+    pub fn scores(&mut self, hidden: Var, targets: &Targets, k: usize) -> Scores {
+        ops::linear_scores(self.tape, hidden, &self.params.head, targets, k)
     }
 
     /// Linear maps of one input side by side, with the adapters this pass has for them.

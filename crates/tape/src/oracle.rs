@@ -206,6 +206,7 @@ impl Backend for Oracle {
                 }
             }
             Call::CrossEntropy(c) => self.cross_entropy(c),
+            Call::TopK(c) => self.top_k(c),
             Call::Dropout(c) => self.dropout(c),
             Call::AdamW(c) => self.adamw(c),
             Call::SumSquares(c) => {
@@ -407,6 +408,19 @@ impl Oracle {
             for (j, p) in p.iter().enumerate() {
                 let hot = if j == target { 1.0 } else { 0.0 };
                 self.set(&c.logits, r, j, (p - hot) * normaliser);
+            }
+        }
+    }
+
+    fn top_k(&mut self, c: &call::TopK) {
+        for r in 0..c.logits.rows {
+            let logits: Vec<f64> = (0..c.logits.cols).map(|j| self.get(&c.logits, r, j)).collect();
+            let (_, lse) = softmax(&logits);
+            let mut order: Vec<usize> = (0..logits.len()).collect();
+            order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]));
+            for (i, j) in order.into_iter().take(c.ids.cols).enumerate() {
+                self.set(&c.ids, r, i, j as f64);
+                self.set(&c.logprobs, r, i, logits[j] - lse);
             }
         }
     }

@@ -103,6 +103,7 @@ impl Backend for CpuBackend {
             Call::Gather(c) => kernels::rows::gather(cx, c),
             Call::Scatter(c) => kernels::rows::scatter(cx, c),
             Call::CrossEntropy(c) => kernels::cross_entropy::cross_entropy(cx, c),
+            Call::TopK(c) => kernels::top::top_k(cx, c),
             Call::Dropout(c) => kernels::dropout::dropout(cx, c),
             Call::AdamW(c) => kernels::adamw::adamw(cx, c),
             Call::SumSquares(c) => kernels::sums::sum_squares(cx, c),

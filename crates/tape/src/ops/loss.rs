@@ -3,8 +3,9 @@
 //! The loss's normaliser is known before the pass, so a chunk's logits can become their own gradient at once, and
 //! neither all logits nor their gradient ever exist together.
 
+use planish_base::TypeId;
 use planish_compute::View;
-use planish_compute::call::{CrossEntropy, Store};
+use planish_compute::call::{CrossEntropy, Store, TopK};
 
 use super::linear::{outer, times, times_transposed};
 use super::{Example, gather};
@@ -52,6 +53,41 @@ pub fn linear_cross_entropy(t: &mut Tape, x: Var, head: &Param, p: &Targets) -> 
         t.root(y);
     }
     y
+}
+
+/// What a pass that only scores gives.
+#[derive(Clone, Copy, Debug)]
+pub struct Scores {
+    /// [m, 1]: minus the log-probability of each target.
+    pub loss: View,
+    /// [m, k] and [m, k]: ids and log-probabilities of the most probable tokens; none for k = 0.
+    pub top: Option<(View, View)>,
+}
+
+/// As [`linear_cross_entropy`] without gradients, with the `k` most probable tokens of each row.
+pub fn linear_scores(t: &mut Tape, x: Var, head: &Param, p: &Targets, k: usize) -> Scores {
+    let x = gather(t, x, p.rows);
+    let xv = t.view(x);
+    let loss = t.temp(xv.rows, 1);
+    t.keep(loss);
+    let top = (k > 0).then(|| {
+        let (ids, logprobs) = (View { dtype: TypeId::I32, ..t.temp(xv.rows, k) }, t.temp(xv.rows, k));
+        t.keep(ids);
+        t.keep(logprobs);
+        (ids, logprobs)
+    });
+    for start in (0..xv.rows).step_by(CHUNK) {
+        let n = CHUNK.min(xv.rows - start);
+        let logits = t.temp(n, head.view.rows);
+        times(t, xv.rows_range(start, n), head.view, logits, 1.0, Store::Replace);
+        if let Some((ids, logprobs)) = top {
+            let (ids, logprobs) = (ids.rows_range(start, n), logprobs.rows_range(start, n));
+            t.call(TopK { logits, ids, logprobs });
+        }
+        let (targets, loss) = (p.ids.rows_range(start, n), loss.rows_range(start, n));
+        t.call(CrossEntropy { targets, normaliser: p.normaliser, logits, loss });
+    }
+    Scores { loss, top }
 }
 
 /// More rows than a chunk, untrained rows between them. The result's own gradient is not a product with a seed, so

@@ -21,7 +21,7 @@ pub use example::Example;
 pub use gated::gated;
 pub use gather::gather;
 pub use linear::{Adapter, Dropout, Linear, linear};
-pub use loss::{Targets, linear_cross_entropy};
+pub use loss::{Scores, Targets, linear_cross_entropy, linear_scores};
 pub use norm::{Norm, norm};
 pub use rope::{Rotary, rope};
 

@@ -15,6 +15,7 @@ pub mod rope;
 pub mod rows;
 pub mod sums;
 mod tile;
+pub mod top;
 
 use std::ops::Range;
 

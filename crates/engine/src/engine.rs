@@ -1,0 +1,111 @@
+//! A model on a backend.
+
+use planish_base::{Error, Result};
+use planish_compute::call::Product;
+use planish_compute::{Backend, CpuBackend, Isa, Program, View};
+use planish_model::{AdapterSet, Inputs, Params, Pass, Ragged, Trainable};
+use planish_tape::{Mode, Tape};
+
+use crate::model::Model;
+
+/// How a model is loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineOptions {
+    /// Worker threads.
+    pub threads: usize,
+    /// Instruction set path.
+    pub isa: Isa,
+    /// Longest sequence.
+    pub context: usize,
+    /// Most tokens of one pass.
+    pub tokens: usize,
+    /// Which tensors of the base are trained.
+    pub trainable: Trainable,
+}
+
+/// A model, its parameters on the CPU, and the buffers of a batch.
+pub struct Engine {
+    /// What was opened.
+    pub model: Model,
+    /// Memory and execution.
+    pub backend: CpuBackend,
+    /// Tensors.
+    pub params: Params,
+    /// Buffers for batches.
+    pub inputs: Inputs,
+    options: EngineOptions,
+}
+
+impl Engine {
+    /// Loads the parameters.
+    ///
+    /// # Errors
+    /// Kind `Usage` for a context beyond the model's; kind `Input` for wrong tensors; kind `Resource` without memory.
+    pub fn new(model: Model, options: EngineOptions) -> Result<Engine> {
+        if options.context == 0 || options.context > model.spec.context {
+            let message = format!("context {} is not from 1 to {}", options.context, model.spec.context);
+            return Err(Error::usage("context", message)
+                .with_hint("the upper limit is the context the model was trained with"));
+        }
+        let mut backend = CpuBackend::new(options.isa, options.threads)?;
+        let params = Params::load(
+            &mut backend,
+            model.arch,
+            &model.spec,
+            &model.weights,
+            options.trainable,
+            options.context,
+        )
+        .map_err(|e| e.in_file(&model.path))?;
+        let inputs = Inputs::new(&mut backend, options.tokens)?;
+        Ok(Engine { model, backend, params, inputs, options })
+    }
+
+    /// Longest sequence.
+    pub fn context(&self) -> usize {
+        self.options.context
+    }
+
+    /// Most tokens of one pass.
+    pub fn tokens(&self) -> usize {
+        self.options.tokens
+    }
+
+    /// Records the training pass of a batch of this shape: losses of the trained rows, and gradients.
+    pub fn training_program(&self, batch: &Ragged, adapters: &[&AdapterSet]) -> (Program, View) {
+        let (views, targets) = self.inputs.views(batch);
+        let mut tape = Tape::new(Mode::Train, Product::Packed);
+        let mut pass = Pass::new(&mut tape, views, &self.model.spec, &self.params, adapters, None);
+        let hidden = pass.hidden();
+        let loss = pass.loss(hidden, &targets);
+        let loss = tape.view(loss);
+        tape.backward();
+        let program = tape.finish();
+        let loss = program.view(&loss);
+        (program, loss)
+    }
+
+    /// Runs one micro-batch forward and backward; gradients are added up. `normaliser` is 1 / trained tokens of the
+    /// whole optimizer step. Returns the loss of each trained row, not normalised.
+    ///
+    /// # Errors
+    /// Kind `Resource` without memory for the activations.
+    pub fn train_batch(
+        &mut self,
+        batch: &Ragged,
+        adapters: &[&AdapterSet],
+        normaliser: f32,
+    ) -> Result<Vec<f32>> {
+        let (program, loss) = self.training_program(batch, adapters);
+        self.run(batch, normaliser, &program)?;
+        Ok(self.backend.download_f32(&loss))
+    }
+
+    /// Uploads a batch and runs a program recorded for its shape.
+    pub(crate) fn run(&mut self, batch: &Ragged, normaliser: f32, program: &Program) -> Result<()> {
+        self.inputs.fill(&mut self.backend, batch, normaliser);
+        self.backend.reserve(program.arena_bytes())?;
+        self.backend.run(program);
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! One sequence that grows token by token.
+
+use planish_base::{Error, Result};
+use planish_compute::call::Product;
+use planish_compute::{Backend, Program, View};
+use planish_model::{AdapterSet, KvCache, Pass, Ragged};
+use planish_tape::{Mode, Tape};
+
+use crate::engine::Engine;
+
+/// Tokens of a prompt that are processed at a time.
+const CHUNK: usize = 256;
+
+/// A sequence with its KV cache, and the logits of its next token.
+pub struct Session<'a> {
+    engine: &'a mut Engine,
+    adapters: Vec<&'a AdapterSet>,
+    kv: KvCache,
+    length: usize,
+    /// The list of calls for one token, reused for every token.
+    decode: (Program, View),
+    logits: Vec<f32>,
+}
+
+impl<'a> Session<'a> {
+    /// An empty sequence of up to the engine's context.
+    ///
+    /// # Errors
+    /// Kind `Resource` without memory for the KV cache.
+    pub fn new(engine: &'a mut Engine, adapters: &[&'a AdapterSet]) -> Result<Session<'a>> {
+        let context = engine.context();
+        let kv = KvCache::new(&mut engine.backend, &engine.model.spec, 1, context)?;
+        let one = Ragged { ids: &[0], positions: &[0], segments: &[[0; 4]], rows: &[0], targets: &[] };
+        let decode = record(engine, adapters, &kv, &one, Product::Dot);
+        engine.backend.reserve(decode.0.arena_bytes())?;
+        let logits = vec![0.0; engine.model.spec.vocab];
+        Ok(Session { engine, adapters: adapters.to_vec(), kv, length: 0, decode, logits })
+    }
+
+    /// Tokens so far.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether nothing has been fed yet.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Tokens that still fit.
+    pub fn room(&self) -> usize {
+        self.engine.context() - self.length
+    }
+
+    /// Logits of the next token [vocabulary].
+    pub fn logits(&self) -> &[f32] {
+        &self.logits
+    }
+
+    /// The model.
+    pub fn engine(&self) -> &Engine {
+        self.engine
+    }
+
+    /// Forgets everything from token `length` on.
+    pub fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+
+    /// Appends a prompt; afterwards [`Session::logits`] are those after its last token.
+    ///
+    /// # Errors
+    /// `context` when it does not fit; kind `Resource` without memory.
+    pub fn prefill(&mut self, ids: &[u32]) -> Result<()> {
+        if ids.len() > self.room() {
+            let message = format!("{} tokens do not fit: {} of {} are taken", ids.len(), self.length, self.engine.context());
+            return Err(Error::input("context", message).with_hint("give a larger --context or a shorter prompt"));
+        }
+        for chunk in ids.chunks(CHUNK.min(self.engine.tokens())) {
+            let n = chunk.len();
+            let positions: Vec<u32> = (self.length..self.length + n).map(|p| p as u32).collect();
+            let batch = Ragged {
+                ids: chunk,
+                positions: &positions,
+                segments: &[[0, n as u32, self.length as u32, 0]],
+                rows: &[n as u32 - 1],
+                targets: &[],
+            };
+            let (program, logits) = record(self.engine, &self.adapters, &self.kv, &batch, Product::Packed);
+            self.engine.run(&batch, 1.0, &program)?;
+            self.length += n;
+            self.read_logits(&logits);
+        }
+        Ok(())
+    }
+
+    /// Appends one token, without allocating.
+    ///
+    /// # Errors
+    /// `context` when the sequence is full.
+    pub fn decode(&mut self, id: u32) -> Result<()> {
+        if self.room() == 0 {
+            return Err(Error::input("context", format!("the context of {} tokens is full", self.length))
+                .with_hint("give a larger --context"));
+        }
+        let position = self.length as u32;
+        let batch = Ragged {
+            ids: &[id],
+            positions: &[position],
+            segments: &[[0, 1, position, 0]],
+            rows: &[0],
+            targets: &[],
+        };
+        self.engine.inputs.fill(&mut self.engine.backend, &batch, 1.0);
+        self.engine.backend.run(&self.decode.0);
+        self.length += 1;
+        let view = self.decode.1;
+        self.read_logits(&view);
+        Ok(())
+    }
+
+    fn read_logits(&mut self, view: &View) {
+        self.engine.backend.download_into(view, &mut self.logits);
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.kv.free(&mut self.engine.backend);
+    }
+}
+
+fn record(
+    engine: &Engine,
+    adapters: &[&AdapterSet],
+    kv: &KvCache,
+    batch: &Ragged,
+    product: Product,
+) -> (Program, View) {
+    let (views, targets) = engine.inputs.views(batch);
+    let mut tape = Tape::new(Mode::Infer, product);
+    let mut pass = Pass::new(&mut tape, views, &engine.model.spec, &engine.params, adapters, Some(kv));
+    let hidden = pass.hidden();
+    let logits = pass.logits(hidden, targets.rows);
+    let logits = tape.view(logits);
+    let program = tape.finish();
+    let logits = program.view(&logits);
+    (program, logits)
+}
