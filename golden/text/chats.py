@@ -17,8 +17,8 @@ CHATML = """{%- if messages[0]['role'] != 'system' -%}
 {%- endif -%}
 {% for message in messages %}
     {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}
-{% endfor %}
-{% if add_generation_prompt %}
+  {% endfor %}
+  {% if add_generation_prompt %}
 {{ '<|im_start|>assistant\\n' }}{% endif %}"""
 
 LLAMA3 = """{{- bos_token }}

@@ -54,6 +54,7 @@ STRINGS = [
     "<bos><start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n",
     "<|im_end|", "x<|im_end|><|im_end|> y", "<tool>1</tool>\n\n\n",
     "<0x0A> <unk>",
+    " zqxj zqxj,zqxj",
 ]
 
 PRES = ["default", "gpt-2", "smollm", "llama-bpe", "qwen2", "qwen35", "dbrx"]
@@ -104,7 +105,8 @@ def tiny_vocab():
     model = json.loads(t.to_str())["model"]
     tokens = [k for k, _ in sorted(model["vocab"].items(), key=lambda kv: kv[1])]
     merges = [" ".join(m) if isinstance(m, list) else m for m in model["merges"]]
-    return tokens, merges
+    # No merge leads to this one: only a pre-tokenizer that looks whole words up finds it.
+    return tokens + ["\u0120zqxj"], merges
 
 
 def write_gguf(path, pre, tokens, merges):

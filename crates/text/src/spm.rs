@@ -202,6 +202,22 @@ impl Spm {
 mod tests {
     use super::*;
 
+    /// llama.cpp's comparator: of equal scores the leftmost pair merges first.
+    #[test]
+    fn equal_scores_merge_from_the_left() {
+        let tokens = ["a", "b", "aa", "ab", "bb"].map(String::from).to_vec();
+        let vocab = Vocab { scores: vec![0.0, 0.0, -1.0, -1.0, -0.5], tokens, ..Vocab::default() };
+        let spm = Spm::new(&vocab, None).unwrap();
+        let ids = |text| {
+            let mut out = Pieces::default();
+            spm.encode(text, 0, false, &mut out).unwrap();
+            out.ids
+        };
+        assert_eq!(ids("aaaaa"), [2, 2, 0]);
+        assert_eq!(ids("aab"), [2, 1]);
+        assert_eq!(ids("abb"), [0, 4]);
+    }
+
     #[test]
     fn only_two_hexadecimal_digits_are_a_byte() {
         assert_eq!((byte_of("<0x0A>"), byte_of("<0xff>")), (Some(10), Some(255)));
