@@ -44,6 +44,18 @@ pub trait Backend {
     /// A dense view's f32 elements.
     fn download_f32(&self, from: &View) -> Vec<f32> {
         let mut values = vec![0f32; from.elements()];
+        self.download_f32_into(from, &mut values);
+        values
+    }
+
+    /// As [`Backend::download_f32`] without allocating.
+    fn download_f32_into(&self, from: &View, values: &mut [f32]) {
+        self.download(from, bytemuck::cast_slice_mut(values));
+    }
+
+    /// A dense view's 32-bit words.
+    fn download_u32(&self, from: &View) -> Vec<u32> {
+        let mut values = vec![0u32; from.elements()];
         self.download(from, bytemuck::cast_slice_mut(&mut values));
         values
     }

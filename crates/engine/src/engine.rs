@@ -1,5 +1,7 @@
 //! A model on a backend.
 
+use std::sync::Arc;
+
 use planish_base::{Error, Result};
 use planish_compute::call::Product;
 use planish_compute::{Backend, CpuBackend, Isa, Program, View};
@@ -26,7 +28,7 @@ pub struct EngineOptions {
 /// A model, its parameters on the CPU, and the buffers of a batch.
 pub struct Engine {
     /// What was opened.
-    pub model: Model,
+    pub model: Arc<Model>,
     /// Memory and execution.
     pub backend: CpuBackend,
     /// Tensors.
@@ -58,7 +60,7 @@ impl Engine {
         )
         .map_err(|e| e.in_file(&model.path))?;
         let inputs = Inputs::new(&mut backend, options.tokens)?;
-        Ok(Engine { model, backend, params, inputs, options })
+        Ok(Engine { model: Arc::new(model), backend, params, inputs, options })
     }
 
     /// Longest sequence.

@@ -56,44 +56,81 @@ pub fn generate(
     on_text: &mut dyn FnMut(&str),
 ) -> Result<Generated> {
     session.prefill(prompt)?;
-    let mut out = Generated { ids: Vec::new(), text: String::new(), reason: StopReason::Length };
-    let mut shown = 0;
-    let mut stream_tail = Vec::new();
-    while out.ids.len() < stop.tokens {
+    let model = session.engine().model.clone();
+    let tokenizer = model.tokenizer.as_ref();
+    let at_start = prompt.iter().all(|id| tokenizer.is_some_and(|t| t.is_special(*id)));
+    let mut decoder = tokenizer.map(|t| if at_start { t.stream_from_start() } else { t.stream() });
+    let mut ids = Vec::new();
+    let mut text = Text { text: String::new(), shown: 0, stops: &stop.texts, on_text };
+    let reason = loop {
+        if ids.len() == stop.tokens {
+            break StopReason::Length;
+        }
         if cancel.is_cancelled() {
-            out.reason = StopReason::Cancelled;
-            break;
+            break StopReason::Cancelled;
         }
         let id = sampler.next(session.logits());
-        let tokenizer = session.engine().model.tokenizer.as_ref();
         if !stop.ignore_end && tokenizer.is_some_and(|t| t.is_end_of_generation(id)) {
-            out.reason = StopReason::End;
-            break;
+            break StopReason::End;
         }
-        out.ids.push(id);
-        if let Some(t) = tokenizer {
-            append_utf8(&mut out.text, &mut stream_tail, t.decode_piece(&out.ids));
-        }
-        if let Some(at) = stop.texts.iter().filter_map(|s| out.text.find(s.as_str())).min() {
-            out.text.truncate(at);
-            out.reason = StopReason::Text;
-            break;
-        }
-        let safe = safe_length(&out.text, &stop.texts);
-        if safe > shown {
-            on_text(&out.text[shown..safe]);
-            shown = safe;
+        ids.push(id);
+        if let Some(d) = &mut decoder
+            && text.push(&d.push(id))
+        {
+            break StopReason::Text;
         }
         if session.room() == 0 {
-            out.reason = StopReason::Context;
-            break;
+            break StopReason::Context;
         }
-        if out.ids.len() < stop.tokens {
-            session.decode(id)?;
+        session.decode(id)?;
+    };
+    if let Some(d) = &mut decoder
+        && reason != StopReason::Text
+    {
+        text.push(&d.finish());
+    }
+    Ok(Generated { ids, text: text.finish(), reason })
+}
+
+/// The text so far, and how much of it has been handed out.
+struct Text<'a> {
+    text: String,
+    shown: usize,
+    stops: &'a [String],
+    on_text: &'a mut dyn FnMut(&str),
+}
+
+impl Text<'_> {
+    /// Appends; true when a stop text has occurred, which is then cut off.
+    fn push(&mut self, piece: &str) -> bool {
+        self.text.push_str(piece);
+        let stop = self.stops.iter().filter_map(|s| self.text.find(s.as_str())).min();
+        if let Some(at) = stop {
+            self.text.truncate(at);
+            return true;
+        }
+        self.show(self.text.len() - self.held_back());
+        false
+    }
+
+    /// Bytes at the end that may be the beginning of a stop text.
+    fn held_back(&self) -> usize {
+        let longest = |stop: &String| {
+            let ends = stop.char_indices().map(|(i, _)| i).skip(1);
+            ends.filter(|&n| self.text.ends_with(&stop[..n])).max().unwrap_or(0)
+        };
+        self.stops.iter().map(longest).max().unwrap_or(0)
+    }
+
+    fn show(&mut self, to: usize) {
+        if to > self.shown {
+            (self.on_text)(&self.text[self.shown..to]);
+            self.shown = to;
         }
     }
-    if out.text.len() > shown {
-        on_text(&out.text[shown..]);
+
+    fn finish(mut self) -> String {
+        self.show(self.text.len());
+        self.text
     }
-    Ok(out)
 }

@@ -61,7 +61,8 @@ impl Model {
         if let Some(t) = &tokenizer
             && t.vocab_size() > spec.vocab
         {
-            let message = format!("the tokenizer has {} tokens, the embedding {}", t.vocab_size(), spec.vocab);
+            let message =
+                format!("the tokenizer has {} tokens, the embedding {}", t.vocab_size(), spec.vocab);
             return Err(Error::input("vocab", message));
         }
         let template = match &tokenizer {
@@ -108,7 +109,9 @@ impl Model {
     pub fn template(&self) -> Result<&ChatTemplate> {
         self.template.as_ref().ok_or_else(|| {
             Error::input("no template", format!("{}: the model has no chat template", self.path.display()))
-                .with_hint("it is a base model: use prompt/completion or text data, and generate without --chat")
+                .with_hint(
+                    "it is a base model: use prompt/completion or text data, and generate without --chat",
+                )
         })
     }
 

@@ -102,9 +102,13 @@ impl Sampler {
         let temperature = f64::from(self.options.temperature);
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
-        candidates.extend(logits.iter().enumerate().filter(|(_, l)| !l.is_nan()).map(|(id, &l)| {
-            (id as u32, f64::from(self.penalised(id, l)) / temperature)
-        }));
+        candidates.extend(
+            logits
+                .iter()
+                .enumerate()
+                .filter(|(_, l)| !l.is_nan())
+                .map(|(id, &l)| (id as u32, f64::from(self.penalised(id, l)) / temperature)),
+        );
         // Best first, ties to the lower id, so that every cut is well defined.
         candidates.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         if self.options.top_k > 0 {

@@ -1,6 +1,6 @@
 //! Scoring tokens: the loss of each, and the most probable alternatives.
 
-use planish_base::{Result, TypeId};
+use planish_base::Result;
 use planish_compute::call::Product;
 use planish_compute::{Backend, Program, View};
 use planish_model::{AdapterSet, Pass, Ragged};
@@ -79,17 +79,16 @@ pub fn example(
     let (program, scores) = program(engine, &ragged, adapters, top);
     engine.run(&ragged, 1.0, &program)?;
     let losses = engine.backend.download_f32(&scores.loss);
-    let best = scores.top.map(|(ids, logprobs)| {
-        let as_bits = View { dtype: TypeId::F32, ..ids };
-        (engine.backend.download_f32(&as_bits), engine.backend.download_f32(&logprobs))
-    });
+    let backend = &engine.backend;
+    let best =
+        scores.top.map(|(ids, logprobs)| (backend.download_u32(&ids), backend.download_f32(&logprobs)));
     let token = |(i, (row, id)): (usize, (&u32, &u32))| TokenScore {
         position: *row as usize + 1,
         id: *id,
         logprob: -losses[i],
         top: best.as_ref().map_or_else(Vec::new, |(ids, logprobs)| {
             let at = i * top..(i + 1) * top;
-            ids[at.clone()].iter().map(|x| x.to_bits()).zip(logprobs[at].iter().copied()).collect()
+            ids[at.clone()].iter().copied().zip(logprobs[at].iter().copied()).collect()
         }),
     };
     Ok(b.target_rows.iter().zip(&b.targets).enumerate().map(token).collect())
@@ -118,11 +117,5 @@ pub fn segments(b: &planish_text::Batch) -> Vec<[u32; 4]> {
 
 /// A text batch as the model takes it.
 pub fn ragged<'a>(b: &'a planish_text::Batch, segments: &'a [[u32; 4]]) -> Ragged<'a> {
-    Ragged {
-        ids: &b.tokens,
-        positions: &b.positions,
-        segments,
-        rows: &b.target_rows,
-        targets: &b.targets,
-    }
+    Ragged { ids: &b.tokens, positions: &b.positions, segments, rows: &b.target_rows, targets: &b.targets }
 }

@@ -73,8 +73,19 @@ impl<'a> Session<'a> {
     /// `context` when it does not fit; kind `Resource` without memory.
     pub fn prefill(&mut self, ids: &[u32]) -> Result<()> {
         if ids.len() > self.room() {
-            let message = format!("{} tokens do not fit: {} of {} are taken", ids.len(), self.length, self.engine.context());
-            return Err(Error::input("context", message).with_hint("give a larger --context or a shorter prompt"));
+            let message = format!(
+                "{} tokens do not fit: {} of {} are taken",
+                ids.len(),
+                self.length,
+                self.engine.context()
+            );
+            return Err(
+                Error::input("context", message).with_hint("give a larger --context or a shorter prompt")
+            );
+        }
+        if ids.is_empty() && self.is_empty() {
+            return Err(Error::input("prompt", "the prompt has no tokens")
+                .with_hint("this model adds no beginning-of-sequence token of its own: give a text"));
         }
         for chunk in ids.chunks(CHUNK.min(self.engine.tokens())) {
             let n = chunk.len();
@@ -120,7 +131,7 @@ impl<'a> Session<'a> {
     }
 
     fn read_logits(&mut self, view: &View) {
-        self.engine.backend.download_into(view, &mut self.logits);
+        self.engine.backend.download_f32_into(view, &mut self.logits);
     }
 }
 

@@ -56,10 +56,10 @@ impl KvCache {
         self.layers[i]
     }
 
-    /// Gives the memory back.
-    pub fn free(self, backend: &mut dyn Backend) {
+    /// Gives the memory back; the cache must not be used again.
+    pub fn free(&self, backend: &mut dyn Backend) {
         backend.free(self.table.home);
-        for l in self.layers {
+        for l in &self.layers {
             backend.free(l.k.home);
             backend.free(l.v.home);
         }

@@ -130,7 +130,9 @@ impl Backend for Oracle {
 
     fn download(&self, from: &View, bytes: &mut [u8]) {
         for (i, b) in bytes.chunks_exact_mut(4).enumerate() {
-            b.copy_from_slice(&(self.get(from, i / from.cols, i % from.cols) as f32).to_le_bytes());
+            let value = self.get(from, i / from.cols, i % from.cols);
+            let word = if from.dtype == TypeId::I32 { value as u32 } else { (value as f32).to_bits() };
+            b.copy_from_slice(&word.to_le_bytes());
         }
     }
 

@@ -221,7 +221,7 @@ impl Tokenizer {
     /// The text of a whole sequence: control tokens skipped, broken UTF-8 as U+FFFD, and without the blank that SPM
     /// puts in front.
     pub fn decode(&self, ids: &[u32]) -> String {
-        let mut decoder = Decoder::new(self, self.add_space_prefix);
+        let mut decoder = self.stream_from_start();
         let mut out: String = ids.iter().map(|id| decoder.push(*id)).collect();
         out.push_str(&decoder.finish());
         out
@@ -230,6 +230,11 @@ impl Tokenizer {
     /// A decoder for text that continues a prompt: a leading blank is kept.
     pub fn stream(&self) -> Decoder<'_> {
         Decoder::new(self, false)
+    }
+
+    /// A decoder for text from its very beginning: the blank that SPM puts in front is dropped.
+    pub fn stream_from_start(&self) -> Decoder<'_> {
+        Decoder::new(self, self.add_space_prefix)
     }
 
     /// Number of tokens.
