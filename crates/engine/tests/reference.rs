@@ -13,7 +13,8 @@ use serde_json::Value;
 fn files() -> Option<(PathBuf, PathBuf)> {
     let shared = std::env::var("PLANISH_SHARED").unwrap_or_else(|_| "../../../shared".into());
     let golden = Path::new(&shared).join("golden/smollm2");
-    let model = Path::new(&std::env::var("PLANISH_MODELS").unwrap_or_default()).join("smollm2-135m-q4_1.gguf");
+    let model =
+        Path::new(&std::env::var("PLANISH_MODELS").unwrap_or_default()).join("smollm2-135m-q4_1.gguf");
     for f in [&golden, &model] {
         if !f.exists() {
             eprintln!("SKIPPED: {} does not exist (set PLANISH_SHARED and PLANISH_MODELS)", f.display());

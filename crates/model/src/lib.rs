@@ -21,5 +21,5 @@ pub use inputs::{Inputs, Ragged};
 pub use kv::KvCache;
 pub use params::{LayerParams, LinearParams, Named, Params, Trainable};
 pub use pass::{BatchViews, Pass};
-pub use spec::{Layer, LinearId, ROLES, Role, Spec};
+pub use spec::{Layer, LinearId, ROLES, Role, Rope, Spec};
 pub use weights::{WeightEntry, Weights};

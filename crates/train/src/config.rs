@@ -181,12 +181,22 @@ impl TuneConfig {
         positive("batch-size", self.batch_size > 0, self.batch_size.to_string(), "at least 1")?;
         positive("micro-batch", self.micro_batch > 0, self.micro_batch.to_string(), "at least 1")?;
         positive("steps", self.steps != Some(0), "0".into(), "at least 1")?;
-        positive("epochs", self.epochs > 0.0 && self.epochs.is_finite(), self.epochs.to_string(), "more than 0")?;
+        positive(
+            "epochs",
+            self.epochs > 0.0 && self.epochs.is_finite(),
+            self.epochs.to_string(),
+            "more than 0",
+        )?;
         positive("lr", self.lr > 0.0 && self.lr.is_finite(), self.lr.to_string(), "more than 0")?;
         positive("lr-min", rate(self.lr_min) && self.lr_min <= self.lr, self.lr_min.to_string(), "0 to lr")?;
         positive("weight-decay", rate(self.weight_decay), self.weight_decay.to_string(), "0 or more")?;
         positive("clip", rate(self.clip), self.clip.to_string(), "0 (never) or more")?;
-        positive("betas", (0.0..1.0).contains(&b1) && (0.0..1.0).contains(&b2), format!("{b1}, {b2}"), "in [0, 1)")?;
+        positive(
+            "betas",
+            (0.0..1.0).contains(&b1) && (0.0..1.0).contains(&b2),
+            format!("{b1}, {b2}"),
+            "in [0, 1)",
+        )?;
         positive("eps", self.eps > 0.0 && self.eps.is_finite(), self.eps.to_string(), "more than 0")
     }
 }

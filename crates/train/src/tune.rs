@@ -129,9 +129,8 @@ impl Data {
     fn load(config: &TuneConfig, model: &Model) -> Result<Data> {
         let context = config.context.unwrap_or(model.spec.context);
         let options = LoadOptions { context, policy: config.max_length_policy, ..LoadOptions::default() };
-        let read = |paths: &[PathBuf]| {
-            load(paths, model.tokenizer.as_ref(), model.template.as_ref(), &options)
-        };
+        let read =
+            |paths: &[PathBuf]| load(paths, model.tokenizer.as_ref(), model.template.as_ref(), &options);
         let dataset = read(&config.data)?;
         let n = dataset.examples.len();
         let (train, eval) = match config.eval_data.is_empty() {
@@ -148,7 +147,8 @@ impl Data {
                 return Err(Error::input("token id", message));
             }
         }
-        let longest = data.train_examples().into_iter().chain(data.eval_examples()).map(|e| e.ids.len()).max();
+        let longest =
+            data.train_examples().into_iter().chain(data.eval_examples()).map(|e| e.ids.len()).max();
         data.context = config.context.unwrap_or(longest.unwrap_or(1)).max(1);
         Ok(data)
     }
@@ -188,8 +188,13 @@ impl<'a> Run<'a> {
         let context = data.context.max(sample_room).min(model.spec.context);
         let tokens = data.context * config.micro_batch.min(config.batch_size);
         let trainable = Trainable::Nothing;
-        let options =
-            EngineOptions { threads: config.threads, isa: Isa::detect(), context, tokens: tokens.max(256), trainable };
+        let options = EngineOptions {
+            threads: config.threads,
+            isa: Isa::detect(),
+            context,
+            tokens: tokens.max(256),
+            trainable,
+        };
         let mut engine = Engine::new(model, options)?;
         let set = AdapterSet::init(&mut engine.backend, &engine.model.spec, &adapter, config.seed)?;
         let targets = targets(&set, config);
@@ -198,13 +203,23 @@ impl<'a> Run<'a> {
         let optim = optim::of(&config.optimizer)?;
         let state = OptimState::new(&mut engine.backend, optim, settings, &targets)?;
         let trainer = Trainer::new(&mut engine, targets, state, config.clip, config.micro_batch)?;
-        let order =
-            Order { seed: config.seed, examples: data.train.len(), batch_size: config.batch_size };
+        let order = Order { seed: config.seed, examples: data.train.len(), batch_size: config.batch_size };
         let steps = config.steps.unwrap_or_else(|| order.steps(config.epochs));
-        let plan = make_plan(config, &data, &engine, &set, &order, steps, trained, optim.slots.len(), process_bytes);
+        let plan =
+            make_plan(config, &data, &engine, &set, &order, steps, trained, optim.slots.len(), process_bytes);
         engine.reserve(plan.memory.activations_bytes)?;
         let mut run = Run {
-            config, data, engine, adapter, set, trainer, order, plan, step: 0, last_loss: None, prompt,
+            config,
+            data,
+            engine,
+            adapter,
+            set,
+            trainer,
+            order,
+            plan,
+            step: 0,
+            last_loss: None,
+            prompt,
         };
         run.plan.time = run.probe()?;
         Ok(run)
@@ -307,8 +322,7 @@ impl<'a> Run<'a> {
         let all = self.data.train_examples();
         let examples: Vec<&Example> = self.order.step(self.step).into_iter().map(|i| all[i]).collect();
         let set = [&self.set];
-        let report =
-            self.trainer.step(&mut self.engine, &set, &examples, self.step, lr, self.config.seed)?;
+        let report = self.trainer.step(&mut self.engine, &set, &examples, self.step, lr, self.config.seed)?;
         self.step += 1;
         self.last_loss = Some(report.loss);
         let wall_us = start.elapsed().as_micros() as u64;
@@ -339,9 +353,16 @@ impl<'a> Run<'a> {
         Ok(Some(summary))
     }
 
-    fn sample(&mut self, events: &mut Events, cancel: &CancelToken, observer: &mut dyn Observer) -> Result<()> {
+    fn sample(
+        &mut self,
+        events: &mut Events,
+        cancel: &CancelToken,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
         let model = self.engine.model.clone();
-        let Some(tokenizer) = model.tokenizer.as_ref().filter(|_| !self.prompt.is_empty()) else { return Ok(()) };
+        let Some(tokenizer) = model.tokenizer.as_ref().filter(|_| !self.prompt.is_empty()) else {
+            return Ok(());
+        };
         let set = [&self.set];
         let mut session = Session::new(&mut self.engine, &set)?;
         let mut sampler = Sampler::new(SamplerOptions::default())?;
@@ -404,8 +425,11 @@ fn sample_prompt(config: &TuneConfig, model: &Model, data: &Data) -> Result<Vec<
     if let Some(text) = &config.sample_prompt {
         return match &model.template {
             Some(template) => {
-                let encoder =
-                    planish_text::Encoder { tokenizer: Some(tokenizer), template: Some(template), ..Default::default() };
+                let encoder = planish_text::Encoder {
+                    tokenizer: Some(tokenizer),
+                    template: Some(template),
+                    ..Default::default()
+                };
                 encoder.chat_prompt(&[planish_text::Message::new("user", text.as_str())], None)
             }
             None => tokenizer.prompt(text),

@@ -8,8 +8,8 @@ use planish_engine::{Engine, EngineOptions, Model};
 use planish_model::{AdapterSet, AdapterSpec, ROLES, Role, Trainable};
 use planish_store::safetensors::SafeTensors;
 use planish_text::Example;
-use planish_train::optim::{OptimSettings, OptimState, Target, of};
 use planish_train::Trainer;
+use planish_train::optim::{OptimSettings, OptimState, Target, of};
 use serde_json::Value;
 
 const SETTINGS: OptimSettings = OptimSettings { betas: (0.9, 0.999), eps: 1e-8 };
@@ -95,7 +95,8 @@ fn adamw_on_all_weights() {
 fn lora_steps_of_smollm2() {
     let shared = std::env::var("PLANISH_SHARED").unwrap_or_else(|_| "../../../shared".into());
     let golden = Path::new(&shared).join("golden/smollm2");
-    let model = Path::new(&std::env::var("PLANISH_MODELS").unwrap_or_default()).join("smollm2-135m-q4_1.gguf");
+    let model =
+        Path::new(&std::env::var("PLANISH_MODELS").unwrap_or_default()).join("smollm2-135m-q4_1.gguf");
     if !golden.exists() || !model.exists() {
         eprintln!("SKIPPED lora_steps_of_smollm2: set PLANISH_SHARED and PLANISH_MODELS");
         return;

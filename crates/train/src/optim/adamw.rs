@@ -10,7 +10,9 @@ pub const OPTIM: Optim = Optim {
     hyper: |s, lr, t, clip| {
         let (b1, b2) = s.betas;
         let correction = |b: f64| 1.0 - b.powi(i32::try_from(t).unwrap_or(i32::MAX));
-        [lr, b1, 1.0 - b1, b2, 1.0 - b2, s.eps, correction(b1), correction(b2), clip].map(|x| x as f32).to_vec()
+        [lr, b1, 1.0 - b1, b2, 1.0 - b2, s.eps, correction(b1), correction(b2), clip]
+            .map(|x| x as f32)
+            .to_vec()
     },
     step: |t, hyper| {
         let (m, v) = (t.slots[0], t.slots[1]);

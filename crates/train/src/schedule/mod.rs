@@ -27,10 +27,7 @@ pub struct Schedule {
 }
 
 /// Every schedule.
-pub static SCHEDULES: &[Schedule] = &[
-    constant::SCHEDULE,
-    cosine::SCHEDULE,
-];
+pub static SCHEDULES: &[Schedule] = &[constant::SCHEDULE, cosine::SCHEDULE];
 
 /// The schedule of this name.
 ///
@@ -39,7 +36,8 @@ pub static SCHEDULES: &[Schedule] = &[
 pub fn of(name: &str) -> Result<&'static Schedule> {
     SCHEDULES.iter().find(|s| s.name == name).ok_or_else(|| {
         let known: Vec<&str> = SCHEDULES.iter().map(|s| s.name).collect();
-        Error::usage("schedule", format!("unknown schedule `{name}`")).with_hint(format!("one of {}", known.join(", ")))
+        Error::usage("schedule", format!("unknown schedule `{name}`"))
+            .with_hint(format!("one of {}", known.join(", ")))
     })
 }
 
