@@ -1,9 +1,10 @@
 //! Opening models, running them, and writing what came of them.
 //!
 //! [`Model`] is a file with its tokenizer and template; [`Engine`] the model on a backend; [`Session`] generates,
-//! [`score`] evaluates.
+//! [`score`] evaluates. [`AdapterFile`] is a LoRA adapter on disk.
 #![forbid(unsafe_code)]
 
+pub mod adapter;
 mod engine;
 mod generate;
 mod model;
@@ -11,6 +12,7 @@ mod sampler;
 pub mod score;
 mod session;
 
+pub use adapter::{AdapterFile, BaseInfo, Binding, HostPair, Provenance};
 pub use engine::{Engine, EngineOptions};
 pub use generate::{Generated, Stop, StopReason, generate};
 pub use model::Model;
