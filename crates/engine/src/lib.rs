@@ -7,6 +7,7 @@
 pub mod adapter;
 mod engine;
 mod generate;
+mod merge;
 mod model;
 mod sampler;
 pub mod score;
@@ -15,6 +16,7 @@ mod session;
 pub use adapter::{AdapterFile, BaseInfo, Binding, HostPair, Provenance};
 pub use engine::{Engine, EngineOptions};
 pub use generate::{Generated, Stop, StopReason, generate};
+pub use merge::{Fallback, MergeReport, MergeType, Touched, merge};
 pub use model::Model;
 pub use sampler::{Sampler, SamplerOptions};
 pub use session::Session;
