@@ -8,7 +8,8 @@ use planish_base::{CancelToken, Error, Kind, Result};
 use planish_compute::Isa;
 use planish_engine::score::{self, Summary};
 use planish_engine::{
-    AdapterFile, Engine, EngineOptions, Model, Sampler, SamplerOptions, Session, Stop, generate, modelfile,
+    AdapterFile, Engine, EngineOptions, Model, Provenance, Sampler, SamplerOptions, Session, Stop, generate,
+
 };
 use planish_model::{AdapterSet, AdapterSpec, Trainable};
 use planish_store::{fs, process};
@@ -384,11 +385,11 @@ impl<'a> Run<'a> {
     fn write(&self, dir: &RunDir) -> Result<()> {
         let file = AdapterFile::from_set(&self.engine, &self.set, &self.adapter);
         let weights = dir.weights(self.step);
-        file.write_gguf(&self.engine.model, &weights)?;
+        file.write_gguf(&self.engine.model, &weights, &Provenance::default())?;
         dir.set_latest(self.step)?;
         file.write_peft(&self.engine.model, &dir.peft())?;
-        let text = modelfile::text(&self.engine.model, Some(&weights));
-        fs::write_atomic(&dir.modelfile(), |w| w.write_all(text.as_bytes()).map_err(fs::write_failed))
+        // MODELFILE
+        Ok(())
     }
 
     fn tuned(&self, outcome: Outcome, dir: Option<&RunDir>) -> Tuned {
