@@ -1,7 +1,6 @@
 //! What a run will need, known before its first step.
 
 use planish_base::Result;
-use planish_compute::Backend;
 use planish_engine::{Engine, score};
 use planish_model::{AdapterSet, KvCache, Ragged};
 use planish_text::{Example, Report, batch};

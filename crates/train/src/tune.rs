@@ -9,7 +9,6 @@ use planish_compute::Isa;
 use planish_engine::score::{self, Summary};
 use planish_engine::{
     AdapterFile, Engine, EngineOptions, Model, Provenance, Sampler, SamplerOptions, Session, Stop, generate,
-
 };
 use planish_model::{AdapterSet, AdapterSpec, Trainable};
 use planish_store::{fs, process};
