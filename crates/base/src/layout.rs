@@ -36,6 +36,8 @@ impl TypeId {
     pub const Q6_K: TypeId = TypeId(14);
     /// 32-bit integer.
     pub const I32: TypeId = TypeId(26);
+    /// 64-bit float.
+    pub const F64: TypeId = TypeId(28);
     /// bfloat16.
     pub const BF16: TypeId = TypeId(30);
 

@@ -60,6 +60,13 @@ pub trait Backend {
         values
     }
 
+    /// A dense view's f64 elements.
+    fn download_f64(&self, from: &View) -> Vec<f64> {
+        let mut values = vec![0f64; from.elements()];
+        self.download(from, bytemuck::cast_slice_mut(&mut values));
+        values
+    }
+
     /// Sets a dense view's f32 elements.
     fn upload_f32(&mut self, to: &View, values: &[f32]) {
         self.upload(to, bytemuck::cast_slice(values));

@@ -73,6 +73,14 @@ impl Engine {
         self.options.tokens
     }
 
+    /// Makes the arena this large at once, so that it does not grow step by step.
+    ///
+    /// # Errors
+    /// Kind `Resource` without memory.
+    pub fn reserve(&mut self, arena_bytes: u64) -> Result<()> {
+        self.backend.reserve(arena_bytes)
+    }
+
     /// Records the training pass of a batch of this shape: losses of the trained rows, and gradients.
     pub fn training_program(&self, batch: &Ragged, adapters: &[&AdapterSet]) -> (Program, View) {
         let (views, targets) = self.inputs.views(batch);

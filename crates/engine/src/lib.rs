@@ -1,18 +1,22 @@
 //! Opening models, running them, and writing what came of them.
 //!
 //! [`Model`] is a file with its tokenizer and template; [`Engine`] the model on a backend; [`Session`] generates,
-//! [`score`] evaluates.
+//! [`score`] evaluates. [`AdapterFile`] is a LoRA adapter on disk.
 #![forbid(unsafe_code)]
 
+pub mod adapter;
 mod engine;
 mod generate;
+mod merge;
 mod model;
 mod sampler;
 pub mod score;
 mod session;
 
+pub use adapter::{AdapterFile, BaseInfo, Binding, HostPair, Provenance};
 pub use engine::{Engine, EngineOptions};
 pub use generate::{Generated, Stop, StopReason, generate};
+pub use merge::{Fallback, MergeReport, MergeType, Touched, merge};
 pub use model::Model;
 pub use sampler::{Sampler, SamplerOptions};
 pub use session::Session;

@@ -1,6 +1,7 @@
 //! A model as it lies in files.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use planish_base::{Error, Result};
 use planish_model::{Arch, Spec, Weights};
@@ -28,6 +29,7 @@ pub struct Model {
     pub tokenizer: Option<Tokenizer>,
     /// None where the model has no chat template.
     pub template: Option<ChatTemplate>,
+    hash: OnceLock<String>,
 }
 
 impl Model {
@@ -69,7 +71,8 @@ impl Model {
             Some(t) => ChatTemplate::from_gguf(m, t)?,
             None => None,
         };
-        Ok(Model { path: path.to_path_buf(), arch, spec, weights, gguf: Some(gguf), tokenizer, template })
+        let (path, gguf, hash) = (path.to_path_buf(), Some(gguf), OnceLock::new());
+        Ok(Model { path, arch, spec, weights, gguf, tokenizer, template, hash })
     }
 
     fn open_directory(path: &Path) -> Result<Model> {
@@ -88,6 +91,7 @@ impl Model {
             gguf: None,
             tokenizer: None,
             template: None,
+            hash: OnceLock::new(),
         })
     }
 
@@ -138,6 +142,15 @@ impl Model {
     /// Bytes of all tensors in the files.
     pub fn weight_bytes(&self) -> u64 {
         self.weights.entries.values().map(|e| self.weights.bytes(e).len() as u64).sum()
+    }
+
+    /// The SHA-256 of the weights' file, in hexadecimal; of several files, that of their SHA-256s one after the
+    /// other. It is computed when first asked for.
+    pub fn sha256(&self) -> &str {
+        self.hash.get_or_init(|| match self.files() {
+            [file] => fs::sha256(file),
+            files => fs::sha256(files.iter().map(|f| fs::sha256(f)).collect::<String>().as_bytes()),
+        })
     }
 
     /// The files that hold the weights, for hashes.

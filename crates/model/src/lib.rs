@@ -12,6 +12,7 @@ mod kv;
 mod params;
 mod pass;
 mod rotary;
+mod rows;
 mod spec;
 mod weights;
 
@@ -21,5 +22,6 @@ pub use inputs::{Inputs, Ragged};
 pub use kv::KvCache;
 pub use params::{LayerParams, LinearParams, Named, Params, Trainable};
 pub use pass::{BatchViews, Pass};
-pub use spec::{Layer, LinearId, ROLES, Role, Spec};
+pub use rows::{halve_rows, interleave_rows};
+pub use spec::{Layer, LinearId, ROLES, Role, Rope, Spec};
 pub use weights::{WeightEntry, Weights};

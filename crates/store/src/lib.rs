@@ -4,7 +4,7 @@
 //! - [`Bytes`]: a read-only memory map or an owned vector, cheap to clone.
 //! - [`gguf`]: the GGUF reader (versions 1 to 3, little endian) and writer (version 3).
 //! - [`safetensors`]: the safetensors reader and writer.
-//! - [`fs`]: the only place in planish that touches the file system.
+//! - [`fs`]: the only place in planish that touches the file system; [`process`] asks it about memory.
 //!
 //! Everything is validated before it is constructed, nothing is allocated from a count that a file declares before
 //! that count has been compared with the bytes that remain, and a malformed file is an [`Error`], never a panic. This
@@ -19,6 +19,7 @@
 pub mod fs;
 pub mod gguf;
 mod mmap;
+pub mod process;
 pub mod safetensors;
 
 pub use mmap::Bytes;

@@ -3,10 +3,13 @@
 use planish_base::{Error, Result};
 
 use crate::report::Lengths;
+use serde::{Deserialize, Serialize};
+
 use crate::{Example, Report};
 
 /// What becomes of an example with more tokens than the context.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LengthPolicy {
     /// Stop, and say which context would fit.
     #[default]

@@ -110,6 +110,12 @@ impl Memory {
         Ok(())
     }
 
+    /// Bytes of own buffers, without the arena.
+    pub fn allocated_bytes(&self) -> u64 {
+        let owned = self.fixed.iter().map(|b| if let Buffer::Owned(o) = b { o.bytes as u64 } else { 0 });
+        owned.sum()
+    }
+
     fn buffer(&self, home: Home) -> &Buffer {
         match home {
             Home::Fixed(i) => &self.fixed[i as usize],
@@ -175,7 +181,7 @@ impl Element for f32 {
     const TYPE: TypeId = TypeId::F32;
 }
 impl Element for f64 {
-    const TYPE: TypeId = TypeId(28);
+    const TYPE: TypeId = TypeId::F64;
 }
 impl Element for u32 {
     const TYPE: TypeId = TypeId::I32;

@@ -42,6 +42,11 @@ impl CpuBackend {
         self.isa
     }
 
+    /// Bytes of own memory, without the arena.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.memory.allocated_bytes()
+    }
+
     /// Threads that work.
     pub fn threads(&self) -> usize {
         self.pool.threads()

@@ -66,7 +66,7 @@ impl Dims {
             );
             return Err(Error::input("range", message));
         }
-        if !(self.norm_eps > 0.0 && self.norm_eps < 1.0) || !(rope.base > 0.0 && rope.base.is_finite()) {
+        if !(self.norm_eps > 0.0 && self.norm_eps < 1.0 && rope.base > 0.0 && rope.base.is_finite()) {
             let message =
                 format!("norm epsilon {} or rope base {} is out of range", self.norm_eps, rope.base);
             return Err(Error::input("range", message));

@@ -26,11 +26,11 @@ pub fn cross_entropy(cx: &mut Cx, c: &CrossEntropy) {
 isa_fn! {
     fn row(logits: &mut [f32], target: usize, normaliser: f32) -> f32 {
         let max = lanes::max(logits);
-        let sum = lanes::sum(logits.len(), |i| exp(logits[i] - max));
-        let ln_sum = ln(f64::from(sum)) as f32;
+        let sum = lanes::long_sum(logits.len(), |i| exp(logits[i] - max));
+        let ln_sum = ln(sum) as f32;
         // (max - logit) first: the two large numbers cancel exactly.
         let loss = (max - logits[target]) + ln_sum;
-        let factor = normaliser / sum;
+        let factor = (f64::from(normaliser) / sum) as f32;
         for x in logits.iter_mut() {
             *x = exp(*x - max) * factor;
         }

@@ -25,6 +25,15 @@ pub fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
     sums[0]
 }
 
+/// As [`sum`], in blocks that are added in double precision: for rows as long as a vocabulary, where thousands of
+/// small terms would be lost against a lane's sum.
+#[inline(always)]
+pub fn long_sum(n: usize, f: impl Fn(usize) -> f32) -> f64 {
+    const BLOCK: usize = 1024;
+    let block = |start: usize| f64::from(sum(BLOCK.min(n - start), |i| f(start + i)));
+    (0..n).step_by(BLOCK).map(block).sum()
+}
+
 /// The largest element; minus infinity for none.
 #[inline(always)]
 pub fn max(x: &[f32]) -> f32 {

@@ -43,7 +43,6 @@ fn select(logits: &[f32], ids: &mut [u32], values: &mut [f32]) {
 isa_fn! {
     fn log_sum_exp(x: &[f32]) -> f32 {
         let max = lanes::max(x);
-        let sum = lanes::sum(x.len(), |i| exp(x[i] - max));
-        max + ln(f64::from(sum)) as f32
+        max + ln(lanes::long_sum(x.len(), |i| exp(x[i] - max))) as f32
     }
 }

@@ -59,13 +59,15 @@ fn packed(cx: &mut Cx, call: &MatMul, a: &Operand, b: &Operand, c: RowsMut<f32>)
     });
 }
 
-/// Cuts the side with more panels. A few slices a worker, so that a late one can be helped out; one for little work.
+/// Cuts the side with more panels, into as many slices for each worker: a few where there is much to do, so that a
+/// late worker can be helped out; one slice in all for little work.
 fn slices(m: usize, n: usize, k: usize, threads: usize) -> (bool, usize) {
     let (m_panels, n_panels) = (m.div_ceil(MR), n.div_ceil(NR));
     let by_columns = n_panels >= m_panels;
     let panels = m_panels.max(n_panels);
     let worth = m * n * k >= 1 << 16;
-    let count = if !worth || threads == 1 { 1 } else { (panels / 24).clamp(threads, 4 * threads) };
+    let each = (panels / (24 * threads)).clamp(1, 4);
+    let count = if worth && threads > 1 { each * threads } else { 1 };
     (by_columns, count.min(panels))
 }
 

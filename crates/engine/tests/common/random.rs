@@ -1,0 +1,48 @@
+//! A llama of random weights in memory, of any shape.
+
+use std::collections::BTreeMap;
+
+use planish_base::TypeId;
+use planish_base::rng::{Purpose, Stream};
+use planish_compute::call::{Activation, Heads, RopeStyle};
+use planish_engine::Model;
+use planish_model::{ARCHS, Layer, ROLES, Rope, Spec, WeightEntry, Weights};
+use planish_store::Bytes;
+
+/// `layers` blocks of width `width`, heads of 16, a vocabulary of 512.
+pub fn llama(layers: usize, width: usize) -> Model {
+    let arch = &ARCHS[0];
+    let heads = Heads { query: width / 16, kv: width / 32, width: 16, scale: 0.25 };
+    let layer = Layer { heads, ff: width * 8 / 3, act: Activation::Silu };
+    let spec = Spec {
+        arch: arch.name,
+        vocab: 512,
+        width,
+        context: 1024,
+        tied: true,
+        norm_eps: 1e-5,
+        rope: Rope { base: 1e4, factors: vec![1.0; 8], style: RopeStyle::Interleaved },
+        layers: vec![layer; layers],
+    };
+    let mut shapes =
+        vec![("token_embd.weight".to_string(), 512, width), ("output_norm.weight".into(), 1, width)];
+    for (i, norm) in (0..layers).flat_map(|i| [(i, "attn_norm"), (i, "ffn_norm")]) {
+        shapes.push((format!("blk.{i}.{norm}.weight"), 1, width));
+    }
+    for id in spec.linears(&ROLES) {
+        let (out, input) = spec.linear_shape(id);
+        shapes.push((format!("{}.weight", arch.linear_name(id)), out, input));
+    }
+    let (mut bytes, mut entries) = (Vec::<u8>::new(), BTreeMap::new());
+    for (i, (name, rows, cols)) in shapes.into_iter().enumerate() {
+        let stream = Stream::new(0, Purpose::Init, i as u32);
+        let offset = bytes.len() as u64;
+        let (mean, std) = if rows == 1 { (1.0, 0.1) } else { (0.0, 1.0 / (cols as f64).sqrt()) };
+        for j in 0..(rows * cols) as u64 {
+            bytes.extend(((mean + std * stream.normal(j)) as f32).to_le_bytes());
+        }
+        entries.insert(name, WeightEntry { file: 0, offset, rows, cols, dtype: TypeId::F32 });
+    }
+    let weights = Weights { files: vec![Bytes::from_vec(bytes)], entries };
+    Model { path: "random".into(), arch, spec, weights, gguf: None, tokenizer: None, template: None }
+}

@@ -1,0 +1,74 @@
+//! Writes a `tune` run as another trainer can repeat it: examples, order, learning rates, initial A matrices. This is
+//! what golden/tune/peft_run.py reads.
+//!
+//! ```text
+//! cargo run --release -p planish-train --example export_run -- MODEL DATA STEPS BATCH OUT_DIR
+//! ```
+#![allow(clippy::disallowed_methods)] // an example writes its own files
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use planish_compute::{Backend, CpuBackend, Isa};
+use planish_engine::Model;
+use planish_model::AdapterSet;
+use planish_store::safetensors::{Dtype, write};
+use planish_text::{Example, LoadOptions, load, split};
+use planish_train::schedule::{Shape, of};
+use planish_train::{Order, TuneConfig};
+use serde_json::json;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [model, data, steps, batch_size, out] = &args[..] else {
+        return Err("usage: export_run MODEL DATA STEPS BATCH OUT_DIR".into());
+    };
+    let (steps, batch_size) = (steps.parse::<usize>()?, batch_size.parse::<usize>()?);
+    let out = PathBuf::from(out);
+    let config = TuneConfig { steps: Some(steps), batch_size, ..TuneConfig::default() };
+    let model = Model::open(&PathBuf::from(model))?;
+    let options = LoadOptions { context: model.spec.context, ..LoadOptions::default() };
+    let dataset = load(&[PathBuf::from(data)], model.tokenizer.as_ref(), model.template.as_ref(), &options)?;
+    let n = dataset.examples.len();
+    let (train, eval) = split(config.seed, n, config.eval_split.count(n));
+    let order = Order { seed: config.seed, examples: train.len(), batch_size };
+    let shape =
+        Shape { steps, warmup: config.warmup.unwrap_or(steps / 20), max: config.lr, min: config.lr_min };
+    let schedule = of(&config.schedule)?;
+    let encode = |i: &usize| labelled(&dataset.examples[*i]);
+    let plan = json!({
+        "rank": config.rank, "alpha": config.alpha, "betas": config.betas, "eps": config.eps,
+        "targets": config.adapter()?.targets.iter().map(|r| r.name()).collect::<Vec<_>>(),
+        "weight_decay": config.weight_decay, "clip": config.clip,
+        "lr": (0..steps).map(|s| schedule.rate(&shape, s)).collect::<Vec<_>>(),
+        "steps": (0..steps).map(|s| order.step(s)).collect::<Vec<_>>(),
+        "train": train.iter().map(encode).collect::<Vec<_>>(),
+        "eval": eval.iter().map(encode).collect::<Vec<_>>(),
+    });
+    std::fs::create_dir_all(&out)?;
+    std::fs::write(out.join("plan.json"), plan.to_string())?;
+    write_a_init(&model, &config, &out.join("a_init.safetensors"))
+}
+
+/// Token ids, and labels aligned with them, -100 where a token is not trained.
+fn labelled(e: &Example) -> serde_json::Value {
+    let labels = e.ids.iter().zip(&e.trained).map(|(id, t)| if *t { i64::from(*id) } else { -100 });
+    json!({"input_ids": e.ids, "labels": labels.collect::<Vec<_>>()})
+}
+
+fn write_a_init(
+    model: &Model,
+    config: &TuneConfig,
+    path: &std::path::Path,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let mut backend = CpuBackend::new(Isa::detect(), 1)?;
+    let set = AdapterSet::init(&mut backend, &model.spec, &config.adapter()?, config.seed)?;
+    let mut tensors = Vec::new();
+    for (id, pair) in set.pairs() {
+        let hf = model.arch.hf_name(&format!("{}.weight", model.arch.linear_name(id))).ok_or("a name")?;
+        let name = format!("base_model.model.{}", hf.replace(".weight", ".lora_A.weight"));
+        let bytes = backend.download_f32(&pair.a.view).iter().flat_map(|v| v.to_le_bytes()).collect();
+        tensors.push((name, Dtype::F32, vec![pair.a.view.rows, pair.a.view.cols], bytes));
+    }
+    Ok(write(path, &tensors, &BTreeMap::new())?)
+}

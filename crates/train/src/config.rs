@@ -1,0 +1,202 @@
+//! Everything a run depends on, as plain data; stored in the run directory as config.toml.
+
+use std::path::PathBuf;
+
+use planish_base::{Error, Result};
+use planish_model::{AdapterSpec, Role};
+use planish_text::LengthPolicy;
+use serde::{Deserialize, Serialize};
+
+use crate::{optim, schedule};
+
+/// Which tensors weight decay applies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Decay {
+    /// Matrices alone, the usual choice.
+    Matrices,
+    /// Every trained tensor.
+    All,
+}
+
+/// How many examples are held out.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EvalSplit {
+    /// This share of the data, at least one example.
+    Fraction(f64),
+    /// This number of examples.
+    Count(usize),
+}
+
+impl EvalSplit {
+    /// Examples held out of `n`; at least one example stays for training.
+    pub fn count(self, n: usize) -> usize {
+        let wanted = match self {
+            EvalSplit::Fraction(f) if f <= 0.0 => 0,
+            EvalSplit::Fraction(f) => ((n as f64 * f).round() as usize).max(1),
+            EvalSplit::Count(c) => c,
+        };
+        wanted.min(n.saturating_sub(1))
+    }
+}
+
+/// A `tune` run. [`TuneConfig::default`] is the one table of defaults.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TuneConfig {
+    /// GGUF file or Hugging Face directory.
+    pub model: PathBuf,
+    /// Training data.
+    pub data: Vec<PathBuf>,
+    /// Held-out data; without it `eval_split` of the training data.
+    pub eval_data: Vec<PathBuf>,
+    /// Share or number of examples held out.
+    pub eval_split: EvalSplit,
+    /// LoRA rank.
+    pub rank: usize,
+    /// LoRA alpha; the scale is alpha / rank.
+    pub alpha: f32,
+    /// Linear maps that get a pair: names separated by commas, or `all`.
+    pub targets: String,
+    /// Scale alpha / sqrt(rank).
+    pub rslora: bool,
+    /// Dropout of the adapters' input.
+    pub dropout: f32,
+    /// Optimizer steps; without it `epochs` decides.
+    pub steps: Option<usize>,
+    /// Passes over the training data.
+    pub epochs: f64,
+    /// Sequences of an optimizer step.
+    pub batch_size: usize,
+    /// Sequences in memory at one time.
+    pub micro_batch: usize,
+    /// Longest sequence in tokens; without it the longest example, at most the model's context.
+    pub context: Option<usize>,
+    /// What to do with longer examples.
+    pub max_length_policy: LengthPolicy,
+    /// Highest learning rate.
+    pub lr: f64,
+    /// Lowest learning rate, reached by the last step.
+    pub lr_min: f64,
+    /// A line of SCHEDULES.
+    pub schedule: String,
+    /// Steps of linear warm-up; without it a twentieth of all steps.
+    pub warmup: Option<usize>,
+    /// A line of OPTIMS.
+    pub optimizer: String,
+    /// First and second moment decay.
+    pub betas: (f64, f64),
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// What it applies to.
+    pub decay: Decay,
+    /// Largest global gradient norm; 0 never clips.
+    pub clip: f64,
+    /// Seed of initial values, order, split and dropout.
+    pub seed: u64,
+    /// Worker threads.
+    pub threads: usize,
+    /// Steps between evaluations; without it only before and after.
+    pub eval_every: Option<usize>,
+    /// Steps between samples; without it only before and after.
+    pub sample_every: Option<usize>,
+    /// Prompt of the samples; without it the prompt of the first held-out example.
+    pub sample_prompt: Option<String>,
+    /// Tokens of a sample.
+    pub sample_tokens: usize,
+}
+
+impl Default for TuneConfig {
+    fn default() -> Self {
+        TuneConfig {
+            model: PathBuf::new(),
+            data: Vec::new(),
+            eval_data: Vec::new(),
+            eval_split: EvalSplit::Fraction(0.05),
+            rank: 16,
+            alpha: 32.0,
+            targets: "all".into(),
+            rslora: false,
+            dropout: 0.0,
+            steps: None,
+            epochs: 1.0,
+            batch_size: 8,
+            micro_batch: 2,
+            context: None,
+            max_length_policy: LengthPolicy::Error,
+            lr: 5e-4,
+            lr_min: 0.0,
+            schedule: "cosine".into(),
+            warmup: None,
+            optimizer: "adamw".into(),
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 0.0,
+            decay: Decay::Matrices,
+            clip: 1.0,
+            seed: 0,
+            threads: 1,
+            eval_every: None,
+            sample_every: None,
+            sample_prompt: None,
+            sample_tokens: 64,
+        }
+    }
+}
+
+impl TuneConfig {
+    /// The adapter that the run trains.
+    ///
+    /// # Errors
+    /// Kind `Usage` for a number or target out of range.
+    pub fn adapter(&self) -> Result<AdapterSpec> {
+        let spec = AdapterSpec {
+            rank: self.rank,
+            alpha: self.alpha,
+            rslora: self.rslora,
+            targets: Role::parse_list(&self.targets)?,
+            dropout: self.dropout,
+        };
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Checks everything that does not depend on files.
+    ///
+    /// # Errors
+    /// Kind `Usage`, naming the setting, its value and what is allowed.
+    pub fn check(&self) -> Result<()> {
+        self.adapter()?;
+        optim::of(&self.optimizer)?;
+        schedule::of(&self.schedule)?;
+        let positive = |name: &str, ok: bool, value: String, allowed: &str| match ok {
+            true => Ok(()),
+            false => Err(Error::usage("setting", format!("{name} is {value}, expected {allowed}"))),
+        };
+        let rate = |x: f64| x.is_finite() && x >= 0.0;
+        let (b1, b2) = self.betas;
+        positive("batch-size", self.batch_size > 0, self.batch_size.to_string(), "at least 1")?;
+        positive("micro-batch", self.micro_batch > 0, self.micro_batch.to_string(), "at least 1")?;
+        positive("steps", self.steps != Some(0), "0".into(), "at least 1")?;
+        positive(
+            "epochs",
+            self.epochs > 0.0 && self.epochs.is_finite(),
+            self.epochs.to_string(),
+            "more than 0",
+        )?;
+        positive("lr", self.lr > 0.0 && self.lr.is_finite(), self.lr.to_string(), "more than 0")?;
+        positive("lr-min", rate(self.lr_min) && self.lr_min <= self.lr, self.lr_min.to_string(), "0 to lr")?;
+        positive("weight-decay", rate(self.weight_decay), self.weight_decay.to_string(), "0 or more")?;
+        positive("clip", rate(self.clip), self.clip.to_string(), "0 (never) or more")?;
+        positive(
+            "betas",
+            (0.0..1.0).contains(&b1) && (0.0..1.0).contains(&b2),
+            format!("{b1}, {b2}"),
+            "in [0, 1)",
+        )?;
+        positive("eps", self.eps > 0.0 && self.eps.is_finite(), self.eps.to_string(), "more than 0")
+    }
+}

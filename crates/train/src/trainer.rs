@@ -1,0 +1,141 @@
+//! The optimizer step: gradients of a batch in micro-batches, their norm, clipping, update.
+
+use planish_base::{Error, Kind, Result, TypeId};
+use planish_compute::call::{SUM_BLOCK, SumSquares, Zero};
+use planish_compute::{Backend, View};
+use planish_engine::{Engine, score};
+use planish_model::AdapterSet;
+use planish_text::{Example, batch};
+
+use crate::optim::{OptimState, Target, flat};
+
+/// What one step did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepReport {
+    /// Mean loss over the trained tokens of the whole step, before the update.
+    pub loss: f64,
+    /// Norm of all gradients together, before clipping.
+    pub grad_norm: f64,
+    /// Learning rate.
+    pub lr: f64,
+    /// Tokens processed.
+    pub tokens: usize,
+    /// Tokens in the loss.
+    pub trained: usize,
+}
+
+/// Trains a list of tensors of a model.
+pub struct Trainer {
+    targets: Vec<Target>,
+    optimizer: OptimState,
+    sums: View,
+    clip: f64,
+    micro_batch: usize,
+}
+
+impl Trainer {
+    /// `clip` is the largest gradient norm, 0 for none; `micro_batch` sequences are in memory at one time.
+    ///
+    /// # Errors
+    /// Kind `Resource` without memory.
+    pub fn new(
+        engine: &mut Engine,
+        targets: Vec<Target>,
+        optimizer: OptimState,
+        clip: f64,
+        micro_batch: usize,
+    ) -> Result<Trainer> {
+        let blocks = targets.iter().map(|t| t.param.view.elements().div_ceil(SUM_BLOCK)).sum::<usize>();
+        let sums = View::new(engine.backend.alloc((blocks * 8) as u64)?, 0, 1, blocks, TypeId::F64);
+        Ok(Trainer { targets, optimizer, sums, clip, micro_batch })
+    }
+
+    /// The trained tensors.
+    pub fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// The optimizer's state.
+    pub fn optimizer(&self) -> &OptimState {
+        &self.optimizer
+    }
+
+    /// Computes the gradients of the mean loss over all trained tokens of `examples`. Returns (sum of losses,
+    /// tokens, trained tokens).
+    ///
+    /// # Errors
+    /// Kind `Resource` without memory for the activations.
+    pub fn gradients(
+        &self,
+        engine: &mut Engine,
+        adapters: &[&AdapterSet],
+        examples: &[&Example],
+        step: usize,
+        seed: u64,
+    ) -> Result<(f64, usize, usize)> {
+        for t in &self.targets {
+            engine.backend.exec(&Zero { x: t.param.grad.expect("a target has a gradient") }.into());
+        }
+        let trained: usize = examples.iter().map(|e| e.trained_tokens()).sum();
+        let normaliser = (1.0 / trained.max(1) as f64) as f32;
+        let (mut sum, mut tokens) = (0.0, 0);
+        for (i, micro) in examples.chunks(self.micro_batch).enumerate() {
+            for key in adapters.iter().filter_map(|a| a.dropout_key()) {
+                let words = [seed as u32, (seed >> 32) as u32, step as u32, i as u32];
+                engine.backend.upload_u32(&key, &words);
+            }
+            let b = batch(micro);
+            let segments = score::segments(&b);
+            let losses = engine.train_batch(&score::ragged(&b, &segments), adapters, normaliser)?;
+            sum += losses.iter().map(|l| f64::from(*l)).sum::<f64>();
+            tokens += b.tokens.len();
+        }
+        Ok((sum, tokens, trained))
+    }
+
+    /// Norm of all gradients together.
+    pub fn grad_norm(&self, engine: &mut Engine) -> f64 {
+        let mut start = 0;
+        for t in &self.targets {
+            let grad = flat(t.param.grad.expect("a target has a gradient"));
+            let blocks = grad.cols.div_ceil(SUM_BLOCK);
+            engine.backend.exec(&SumSquares { x: grad, out: self.sums.columns(start, blocks) }.into());
+            start += blocks;
+        }
+        engine.backend.download_f64(&self.sums).iter().sum::<f64>().sqrt()
+    }
+
+    /// One optimizer step, `step` counted from 0. Nothing is updated when the loss or the gradient is not finite.
+    ///
+    /// # Errors
+    /// Kind `Diverged` for a loss or gradient that is not finite, naming the examples; kind `Resource` without memory.
+    pub fn step(
+        &mut self,
+        engine: &mut Engine,
+        adapters: &[&AdapterSet],
+        examples: &[&Example],
+        step: usize,
+        lr: f64,
+        seed: u64,
+    ) -> Result<StepReport> {
+        let (sum, tokens, trained) = self.gradients(engine, adapters, examples, step, seed)?;
+        let (loss, grad_norm) = (sum / trained.max(1) as f64, self.grad_norm(engine));
+        if !loss.is_finite() || !grad_norm.is_finite() {
+            return Err(diverged(step, loss, grad_norm, examples));
+        }
+        // The small term is PyTorch's, so that clipped runs agree.
+        let clip = if self.clip > 0.0 { (self.clip / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
+        self.optimizer.step(&mut engine.backend, lr, step as u64 + 1, clip);
+        Ok(StepReport { loss, grad_norm, lr, tokens, trained })
+    }
+}
+
+fn diverged(step: usize, loss: f64, grad_norm: f64, examples: &[&Example]) -> Error {
+    let places: Vec<&str> = examples.iter().map(|e| e.place.as_str()).collect();
+    let message = format!(
+        "step {}: loss {loss}, gradient norm {grad_norm} on {}; the weights are as before the step",
+        step + 1,
+        places.join(", ")
+    );
+    Error::new(Kind::Diverged, "not finite", message).with_hint("try a lower --lr, or look at these examples")
+}

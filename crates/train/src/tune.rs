@@ -1,0 +1,475 @@
+//! LoRA fine-tuning: the frozen base keeps its file's bytes, a pair of small matrices beside each chosen linear map
+//! is trained.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use planish_base::{CancelToken, Error, Kind, Result};
+use planish_compute::Isa;
+use planish_engine::score::{self, Summary};
+use planish_engine::{
+    AdapterFile, Engine, EngineOptions, Model, Provenance, Sampler, SamplerOptions, Session, Stop, generate,
+};
+use planish_model::{AdapterSet, AdapterSpec, Trainable};
+use planish_store::{fs, process};
+use planish_text::{Dataset, Example, LoadOptions, load, split};
+use serde_json::{Value, json};
+
+use crate::config::{Decay, TuneConfig};
+use crate::data::Order;
+use crate::events::{Events, SCHEMA, now};
+use crate::optim::{self, OptimSettings, OptimState, Target};
+use crate::plan::{self, Plan, Time, Tokens};
+use crate::run_dir::RunDir;
+use crate::schedule::{self, Shape};
+use crate::trainer::{StepReport, Trainer};
+
+/// Follows a run; the command line prints, tests record.
+pub trait Observer {
+    /// Before the first step.
+    fn plan(&mut self, _plan: &Plan) {}
+    /// After each step, counted from 1.
+    fn step(&mut self, _step: usize, _steps: usize, _report: &StepReport) {}
+    /// Held-out loss after `step` steps.
+    fn eval(&mut self, _step: usize, _summary: &Summary) {}
+    /// A sample after `step` steps.
+    fn sample(&mut self, _step: usize, _prompt: &str, _text: &str) {}
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// After all steps.
+    Completed,
+    /// The plan was all that was asked for.
+    Planned,
+    /// Stopped by the user; what was trained is written.
+    Interrupted,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Tuned {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Steps done.
+    pub steps: usize,
+    /// Loss of the last step.
+    pub final_loss: Option<f64>,
+    /// Held-out loss before and after.
+    pub eval: Option<(Summary, Summary)>,
+    /// The adapter, as GGUF.
+    pub adapter: Option<PathBuf>,
+    /// The adapter, as PEFT directory.
+    pub peft: Option<PathBuf>,
+}
+
+/// Fine-tunes `config.model` on `config.data` and writes the run to `out`. With `dry_run`, stops after the plan and
+/// writes nothing.
+///
+/// # Errors
+/// Kind `Usage` for settings, `Input` for model and data, `Resource` for memory and disk, `Diverged` for a loss that is
+/// not finite.
+pub fn tune(
+    config: &TuneConfig,
+    out: &Path,
+    run_id: &str,
+    dry_run: bool,
+    cancel: &CancelToken,
+    observer: &mut dyn Observer,
+) -> Result<Tuned> {
+    config.check()?;
+    let model = Model::open(&config.model)?;
+    let data = Data::load(config, &model)?;
+    // Before anything is allocated for the run, so that nothing is counted twice.
+    let process_bytes = process::resident_bytes();
+    let mut run = Run::new(config, model, data, process_bytes)?;
+    observer.plan(&run.plan);
+    if dry_run {
+        return Ok(run.tuned(Outcome::Planned, None));
+    }
+    plan::check_fits(&run.plan.memory, process::available_bytes())?;
+    let dir = RunDir::create(out)?;
+    dir.write_config(config)?;
+    dir.write_flow(&run.flow())?;
+    let mut events = dir.events()?;
+    run.announce(&mut events, run_id)?;
+    let result = run.train(&dir, &mut events, cancel, observer);
+    let (reason, exit_code) = match &result {
+        Ok(t) if t.outcome == Outcome::Interrupted => ("interrupted", Kind::Interrupted.exit_code()),
+        Ok(_) => ("completed", 0),
+        Err(e) if e.kind() == Kind::Diverged => ("aborted", e.kind().exit_code()),
+        Err(e) => ("errored", e.kind().exit_code()),
+    };
+    let error = result.as_ref().err().map(ToString::to_string);
+    events.append(
+        "run_end",
+        None,
+        json!({"ended_at": now(), "reason": reason, "final_step": run.step, "final_loss": run.last_loss,
+               "exit_code": exit_code, "error": error}),
+    )?;
+    result
+}
+
+/// The examples of a run.
+struct Data {
+    dataset: Dataset,
+    train: Vec<usize>,
+    /// Held-out examples: indices of the same data, or data of their own.
+    eval: Eval,
+    context: usize,
+}
+
+enum Eval {
+    Split(Vec<usize>),
+    Own(Dataset),
+}
+
+impl Data {
+    fn load(config: &TuneConfig, model: &Model) -> Result<Data> {
+        let context = config.context.unwrap_or(model.spec.context);
+        let options = LoadOptions { context, policy: config.max_length_policy, ..LoadOptions::default() };
+        let read =
+            |paths: &[PathBuf]| load(paths, model.tokenizer.as_ref(), model.template.as_ref(), &options);
+        let dataset = read(&config.data)?;
+        let n = dataset.examples.len();
+        let (train, eval) = match config.eval_data.is_empty() {
+            false => ((0..n).collect(), Eval::Own(read(&config.eval_data)?)),
+            true => {
+                let (train, eval) = split(config.seed, n, config.eval_split.count(n));
+                (train, Eval::Split(eval))
+            }
+        };
+        let mut data = Data { dataset, train, eval, context };
+        for e in data.train_examples().into_iter().chain(data.eval_examples()) {
+            if let Some(id) = e.ids.iter().find(|id| **id as usize >= model.spec.vocab) {
+                let message = format!("{}: token id {id} of a vocabulary of {}", e.place, model.spec.vocab);
+                return Err(Error::input("token id", message));
+            }
+        }
+        let longest =
+            data.train_examples().into_iter().chain(data.eval_examples()).map(|e| e.ids.len()).max();
+        data.context = config.context.unwrap_or(longest.unwrap_or(1)).max(1);
+        Ok(data)
+    }
+
+    fn train_examples(&self) -> Vec<&Example> {
+        self.train.iter().map(|&i| &self.dataset.examples[i]).collect()
+    }
+
+    fn eval_examples(&self) -> Vec<&Example> {
+        match &self.eval {
+            Eval::Split(indices) => indices.iter().map(|&i| &self.dataset.examples[i]).collect(),
+            Eval::Own(d) => d.examples.iter().collect(),
+        }
+    }
+}
+
+/// A run that is ready to train.
+struct Run<'a> {
+    config: &'a TuneConfig,
+    data: Data,
+    engine: Engine,
+    adapter: AdapterSpec,
+    set: AdapterSet,
+    trainer: Trainer,
+    order: Order,
+    plan: Plan,
+    step: usize,
+    last_loss: Option<f64>,
+    prompt: Vec<u32>,
+}
+
+impl<'a> Run<'a> {
+    fn new(config: &'a TuneConfig, model: Model, data: Data, process_bytes: u64) -> Result<Run<'a>> {
+        let adapter = config.adapter()?;
+        let prompt = sample_prompt(config, &model, &data)?;
+        let sample_room = prompt.len() + config.sample_tokens;
+        let context = data.context.max(sample_room).min(model.spec.context);
+        let tokens = data.context * config.micro_batch.min(config.batch_size);
+        let trainable = Trainable::Nothing;
+        let options = EngineOptions {
+            threads: config.threads,
+            isa: Isa::detect(),
+            context,
+            tokens: tokens.max(256),
+            trainable,
+        };
+        let mut engine = Engine::new(model, options)?;
+        let set = AdapterSet::init(&mut engine.backend, &engine.model.spec, &adapter, config.seed)?;
+        let targets = targets(&set, config);
+        let trained = targets.iter().map(|t| t.param.view.elements() as u64).sum();
+        let settings = OptimSettings { betas: config.betas, eps: config.eps };
+        let optim = optim::of(&config.optimizer)?;
+        let state = OptimState::new(&mut engine.backend, optim, settings, &targets)?;
+        let trainer = Trainer::new(&mut engine, targets, state, config.clip, config.micro_batch)?;
+        let order = Order { seed: config.seed, examples: data.train.len(), batch_size: config.batch_size };
+        let steps = config.steps.unwrap_or_else(|| order.steps(config.epochs));
+        let plan =
+            make_plan(config, &data, &engine, &set, &order, steps, trained, optim.slots.len(), process_bytes);
+        engine.reserve(plan.memory.activations_bytes)?;
+        let mut run = Run {
+            config,
+            data,
+            engine,
+            adapter,
+            set,
+            trainer,
+            order,
+            plan,
+            step: 0,
+            last_loss: None,
+            prompt,
+        };
+        run.plan.time = run.probe()?;
+        Ok(run)
+    }
+
+    fn examples(&self, step: usize) -> Vec<&Example> {
+        let all = self.data.train_examples();
+        self.order.step(step).into_iter().map(|i| all[i]).collect()
+    }
+
+    /// Times the gradients of one micro-batch; the first step zeroes them again.
+    fn probe(&mut self) -> Result<Time> {
+        let all = self.data.train_examples();
+        let indices = self.order.step(0);
+        let micro: Vec<&Example> =
+            indices.into_iter().take(self.config.micro_batch).map(|i| all[i]).collect();
+        let start = Instant::now();
+        let (_, tokens, _) =
+            self.trainer.gradients(&mut self.engine, &[&self.set], &micro, 0, self.config.seed)?;
+        let tokens_per_second = tokens as f64 / start.elapsed().as_secs_f64().max(1e-9);
+        let training_seconds = self.plan.tokens.run_tokens as f64 / tokens_per_second;
+        Ok(Time { tokens_per_second, training_seconds })
+    }
+
+    fn flow(&self) -> planish_compute::Program {
+        let examples = self.examples(0);
+        let b = planish_text::batch(&examples[..self.config.micro_batch.min(examples.len())]);
+        let segments = score::segments(&b);
+        self.engine.training_program(&score::ragged(&b, &segments), &[&self.set]).0
+    }
+
+    fn announce(&self, events: &mut Events, run_id: &str) -> Result<()> {
+        let (spec, model) = (&self.engine.model.spec, &self.engine.model);
+        let heads = spec.layers[0].heads;
+        let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+        let backend = &self.engine.backend;
+        events.append(
+            "run_start",
+            None,
+            json!({
+                "schema": SCHEMA, "started_at": now(), "run_id": run_id, "phase": "train",
+                "host": {"os": os, "arch": arch},
+                "backend": {"kind": "cpu", "isa": backend.isa().name(), "threads": backend.threads()},
+                "planish": env!("CARGO_PKG_VERSION"),
+                "model": {
+                    "arch": spec.arch, "name": model.name(), "vocab": spec.vocab, "d_model": spec.width,
+                    "n_layers": spec.layers.len(), "n_heads": heads.query, "n_kv": heads.kv,
+                    "d_head": heads.width, "d_ff": spec.layers[0].ff, "weight_type": model.weight_type(),
+                },
+                "config": serde_json::to_value(self.config).unwrap_or(Value::Null),
+                "plan": serde_json::to_value(&self.plan).unwrap_or(Value::Null),
+            }),
+        )
+    }
+
+    fn train(
+        &mut self,
+        dir: &RunDir,
+        events: &mut Events,
+        cancel: &CancelToken,
+        observer: &mut dyn Observer,
+    ) -> Result<Tuned> {
+        let steps = self.plan.steps;
+        let shape = Shape {
+            steps,
+            warmup: self.config.warmup.unwrap_or(steps / 20),
+            max: self.config.lr,
+            min: self.config.lr_min,
+        };
+        let schedule = schedule::of(&self.config.schedule)?;
+        let before = self.evaluate(events, observer)?;
+        self.sample(events, cancel, observer)?;
+        let mut outcome = Outcome::Completed;
+        while self.step < steps {
+            if cancel.is_cancelled() {
+                outcome = Outcome::Interrupted;
+                break;
+            }
+            self.one_step(schedule.rate(&shape, self.step), events, observer)?;
+            let due = |every: Option<usize>| every.is_some_and(|n| self.step.is_multiple_of(n.max(1)));
+            let (eval, sample) = (due(self.config.eval_every), due(self.config.sample_every));
+            if eval && self.step < steps {
+                self.evaluate(events, observer)?;
+            }
+            if sample && self.step < steps {
+                self.sample(events, cancel, observer)?;
+            }
+        }
+        self.write(dir)?;
+        if outcome == Outcome::Interrupted {
+            return Ok(self.tuned(outcome, Some(dir)));
+        }
+        let after = self.evaluate(events, observer)?;
+        self.sample(events, cancel, observer)?;
+        Ok(Tuned { eval: before.zip(after), ..self.tuned(outcome, Some(dir)) })
+    }
+
+    fn one_step(&mut self, lr: f64, events: &mut Events, observer: &mut dyn Observer) -> Result<()> {
+        let start = Instant::now();
+        let all = self.data.train_examples();
+        let examples: Vec<&Example> = self.order.step(self.step).into_iter().map(|i| all[i]).collect();
+        let set = [&self.set];
+        let report = self.trainer.step(&mut self.engine, &set, &examples, self.step, lr, self.config.seed)?;
+        self.step += 1;
+        self.last_loss = Some(report.loss);
+        let wall_us = start.elapsed().as_micros() as u64;
+        events.append(
+            "step",
+            Some(self.step),
+            json!({"phase": "train", "loss": report.loss, "lr": report.lr, "tokens": report.tokens,
+                   "trained": report.trained, "grad_norm": report.grad_norm, "wall_us": wall_us}),
+        )?;
+        observer.step(self.step, self.plan.steps, &report);
+        Ok(())
+    }
+
+    fn evaluate(&mut self, events: &mut Events, observer: &mut dyn Observer) -> Result<Option<Summary>> {
+        let examples = self.data.eval_examples();
+        if examples.is_empty() {
+            return Ok(None);
+        }
+        let n = examples.len();
+        let summary = score::examples(&mut self.engine, examples, &[&self.set])?;
+        events.append(
+            "eval",
+            Some(self.step),
+            json!({"phase": "eval", "name": "held-out", "loss": summary.loss(), "ppl": summary.perplexity(),
+                   "samples": n, "extra": {"tokens": summary.tokens}}),
+        )?;
+        observer.eval(self.step, &summary);
+        Ok(Some(summary))
+    }
+
+    fn sample(
+        &mut self,
+        events: &mut Events,
+        cancel: &CancelToken,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        let model = self.engine.model.clone();
+        let Some(tokenizer) = model.tokenizer.as_ref().filter(|_| !self.prompt.is_empty()) else {
+            return Ok(());
+        };
+        let set = [&self.set];
+        let mut session = Session::new(&mut self.engine, &set)?;
+        let mut sampler = Sampler::new(SamplerOptions::default())?;
+        let tokens = self.config.sample_tokens.min(session.room().saturating_sub(self.prompt.len()));
+        let stop = Stop { tokens, ..Stop::default() };
+        let out = generate(&mut session, &self.prompt, &mut sampler, &stop, cancel, &mut |_| {})?;
+        drop(session);
+        let prompt = tokenizer.decode(&self.prompt);
+        events.append(
+            "sample",
+            Some(self.step),
+            json!({"phase": "decode", "prompt": prompt, "text": out.text}),
+        )?;
+        observer.sample(self.step, &prompt, &out.text);
+        Ok(())
+    }
+
+    /// Adapter GGUF, PEFT directory and Modelfile.
+    fn write(&self, dir: &RunDir) -> Result<()> {
+        let file = AdapterFile::from_set(&self.engine, &self.set, &self.adapter);
+        let weights = dir.weights(self.step);
+        file.write_gguf(&self.engine.model, &weights, &Provenance::default())?;
+        dir.set_latest(self.step)?;
+        file.write_peft(&self.engine.model, &dir.peft())?;
+        // MODELFILE
+        Ok(())
+    }
+
+    fn tuned(&self, outcome: Outcome, dir: Option<&RunDir>) -> Tuned {
+        Tuned {
+            outcome,
+            steps: self.step,
+            final_loss: self.last_loss,
+            eval: None,
+            adapter: dir.map(|d| d.weights(self.step)),
+            peft: dir.map(RunDir::peft),
+        }
+    }
+}
+
+/// Every matrix of the adapter, with the weight decay that applies to it.
+fn targets(set: &AdapterSet, config: &TuneConfig) -> Vec<Target> {
+    let decay = |rows: usize| match config.decay {
+        Decay::Matrices if rows == 1 => 0.0,
+        _ => config.weight_decay as f32,
+    };
+    set.pairs()
+        .flat_map(|(id, pair)| [(id, "a", pair.a), (id, "b", pair.b)])
+        .map(|(id, half, param)| Target {
+            name: format!("blk.{}.{}.lora_{half}", id.layer, id.role.name()),
+            param,
+            weight_decay: decay(param.view.rows),
+        })
+        .collect()
+}
+
+/// The given prompt as a user's turn, else what the first held-out example (or training example) is asked.
+fn sample_prompt(config: &TuneConfig, model: &Model, data: &Data) -> Result<Vec<u32>> {
+    let Some(tokenizer) = &model.tokenizer else { return Ok(Vec::new()) };
+    if let Some(text) = &config.sample_prompt {
+        return match &model.template {
+            Some(template) => {
+                let encoder = planish_text::Encoder {
+                    tokenizer: Some(tokenizer),
+                    template: Some(template),
+                    ..Default::default()
+                };
+                encoder.chat_prompt(&[planish_text::Message::new("user", text.as_str())], None)
+            }
+            None => tokenizer.prompt(text),
+        };
+    }
+    let example = data.eval_examples().first().copied().or(data.train_examples().first().copied());
+    let Some(example) = example else { return Ok(Vec::new()) };
+    // Text is trained from its first token on: then a few tokens are the prompt.
+    let first_trained = example.trained.iter().position(|t| *t).unwrap_or(0);
+    Ok(example.ids[..first_trained.max(8).min(example.ids.len())].to_vec())
+}
+
+#[allow(clippy::too_many_arguments)]
+fn make_plan(
+    config: &TuneConfig,
+    data: &Data,
+    engine: &Engine,
+    set: &AdapterSet,
+    order: &Order,
+    steps: usize,
+    trained: u64,
+    slots: usize,
+    process_bytes: u64,
+) -> Plan {
+    let examples = data.train_examples();
+    let micro_batches = plan::micro_batches(order, steps, config.micro_batch, &examples);
+    let activations = plan::activations(engine, &[set], &micro_batches, &data.eval_examples());
+    let count = |f: fn(&Example) -> usize| micro_batches.iter().flatten().map(|e| f(e) as u64).sum();
+    Plan {
+        memory: plan::memory(process_bytes, engine, trained, slots, activations),
+        tokens: Tokens {
+            data: data.dataset.report.clone(),
+            train_examples: data.train.len(),
+            eval_examples: data.eval_examples().len(),
+            run_tokens: count(|e| e.ids.len()),
+            run_trained_tokens: count(Example::trained_tokens),
+        },
+        time: Time::default(),
+        steps,
+        trained_parameters: trained,
+        base_parameters: engine.model.spec.parameters(),
+    }
+}
