@@ -1,13 +1,14 @@
 //! Flags that several commands share.
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::str::FromStr;
 
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use planish_base::{Error, Result};
 use planish_compute::Isa;
-use planish_engine::{Engine, EngineOptions, Model, SamplerOptions, Stop};
-use planish_model::Trainable;
+use planish_engine::{AdapterFile, Binding, Engine, EngineOptions, Model, SamplerOptions, Stop};
+use planish_model::{AdapterSet, Trainable};
+use planish_text::{Dataset, LengthPolicy, LoadOptions};
 
 /// Tokens of a prompt that are processed at a time.
 const PREFILL: usize = 256;
@@ -46,11 +47,10 @@ impl ModelFlags {
     /// # Errors
     /// As [`Engine::new`].
     pub fn engine(&self, model: Model, context: usize, tokens: usize) -> Result<Engine> {
-        let available = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Engine::new(
             model,
             EngineOptions {
-                threads: self.threads.unwrap_or_else(available),
+                threads: self.threads.unwrap_or_else(available_threads),
                 isa: Isa::detect(),
                 context,
                 tokens,
@@ -58,6 +58,128 @@ impl ModelFlags {
             },
         )
     }
+}
+
+/// Threads that this machine runs at once.
+pub fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// An adapter and a factor on its effect: `PATH` or `PATH:SCALE`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdapterArg {
+    /// An adapter GGUF or a PEFT directory.
+    pub path: PathBuf,
+    /// 1 leaves it as it was trained.
+    pub scale: f32,
+}
+
+impl FromStr for AdapterArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AdapterArg, String> {
+        let (path, scale) = match text.rsplit_once(':').map(|(path, s)| (path, s.parse::<f32>())) {
+            Some((path, Ok(scale))) => (path, scale),
+            _ => (text, 1.0),
+        };
+        if path.is_empty() || !scale.is_finite() {
+            return Err("expected PATH or PATH:SCALE with a finite scale".to_owned());
+        }
+        Ok(AdapterArg { path: PathBuf::from(path), scale })
+    }
+}
+
+/// Which adapters are beside the model.
+#[derive(Clone, Debug, clap::Args)]
+pub struct AdapterFlags {
+    /// A LoRA adapter (GGUF or PEFT directory) and a factor on its effect; may be given more than once
+    #[arg(long, value_name = "A[:SCALE]")]
+    pub adapter: Vec<AdapterArg>,
+
+    #[command(flatten)]
+    pub binding: BindingFlags,
+}
+
+/// How closely adapters are bound to their base.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct BindingFlags {
+    /// Take adapters that were made for another file of the same model (another type or conversion)
+    #[arg(long)]
+    pub any_base: bool,
+}
+
+impl BindingFlags {
+    /// Reads adapters for a model.
+    ///
+    /// # Errors
+    /// As [`AdapterFile::read`].
+    pub fn read(&self, adapters: &[AdapterArg], model: &Model) -> Result<Vec<(AdapterFile, f32)>> {
+        let binding = if self.any_base { Binding::Loose } else { Binding::Strict };
+        let read = |a: &AdapterArg| match AdapterFile::read(&a.path, model, binding) {
+            Ok(file) => Ok((file, a.scale)),
+            Err(e) if e.code() == "adapter" && e.to_string().contains("SHA-256") => {
+                Err(e.with_hint("if the base is the same model in another type or conversion, give --any-base"))
+            }
+            Err(e) => Err(e),
+        };
+        adapters.iter().map(read).collect()
+    }
+}
+
+impl AdapterFlags {
+    /// Puts the adapters on the engine.
+    ///
+    /// # Errors
+    /// As [`AdapterFile::read`] and [`AdapterFile::attach`].
+    pub fn attach(&self, engine: &mut Engine) -> Result<Vec<AdapterSet>> {
+        let files = self.binding.read(&self.adapter, &engine.model)?;
+        attach(&files, engine)
+    }
+}
+
+/// Puts adapters on an engine.
+///
+/// # Errors
+/// As [`AdapterFile::attach`].
+pub fn attach(files: &[(AdapterFile, f32)], engine: &mut Engine) -> Result<Vec<AdapterSet>> {
+    files.iter().map(|(file, scale)| file.attach(engine, *scale)).collect()
+}
+
+/// The parser of `--max-length-policy`.
+pub fn length_policy() -> impl TypedValueParser<Value = LengthPolicy> {
+    PossibleValuesParser::new(LengthPolicy::ALL.iter().map(|(name, _)| *name)).map(|chosen| {
+        let found = LengthPolicy::ALL.iter().find(|(name, _)| *name == chosen);
+        found.map_or(LengthPolicy::Error, |(_, policy)| *policy)
+    })
+}
+
+/// Reads data for a model; `context` is the longest example.
+///
+/// # Errors
+/// As [`planish_text::load`]; `token id` for an id that the model does not have.
+pub fn load_data(
+    paths: &[PathBuf],
+    model: &Model,
+    context: usize,
+    policy: LengthPolicy,
+) -> Result<Dataset> {
+    let options = LoadOptions { context, policy, ..LoadOptions::default() };
+    let data = planish_text::load(paths, model.tokenizer.as_ref(), model.template.as_ref(), &options)?;
+    let vocab = model.spec.vocab;
+    // Data of token ids need no tokenizer, so only the model knows which ids exist.
+    for e in &data.examples {
+        if let Some(i) = e.ids.iter().position(|id| *id as usize >= vocab) {
+            let message = format!("{}: token {i} is {}, expected an id below {vocab}", e.place, e.ids[i]);
+            return Err(Error::input("token id", message)
+                .with_hint("the data were made for another tokenizer"));
+        }
+    }
+    Ok(data)
+}
+
+/// The longest of the examples in tokens.
+pub fn longest(data: &Dataset) -> usize {
+    data.examples.iter().map(|e| e.ids.len()).max().unwrap_or(1)
 }
 
 /// How the next token is chosen, and when to stop.
@@ -143,26 +265,6 @@ impl TemplateFlags {
     }
 }
 
-/// Today in UTC as `YYYY-MM-DD`.
-pub fn today() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let (year, month, day) = civil(seconds / 86_400);
-    format!("{year:04}-{month:02}-{day:02}")
-}
-
-/// Days since 1970-01-01 to a date of the Gregorian calendar (Hinnant, "chrono-compatible low-level date algorithms"):
-/// years are counted from March, so that the leap day is the last of its year.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    (year, month, day_of_year - (153 * shifted + 2) / 5 + 1)
-}
-
 /// # Errors
 /// Kind `Usage` for a token id that the model does not have.
 pub fn check_ids(ids: &[u32], vocab: usize) -> Result<()> {
@@ -180,18 +282,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_become_dates() {
-        let cases = [
-            (0, (1970, 1, 1)),
-            (58, (1970, 2, 28)),
-            (59, (1970, 3, 1)),
-            (11_016, (2000, 2, 29)),
-            (11_017, (2000, 3, 1)),
-            (19_782, (2024, 2, 29)),
-            (20_453, (2025, 12, 31)),
-        ];
-        for (days, date) in cases {
-            assert_eq!(civil(days), date);
-        }
+    fn adapters_have_a_scale() {
+        let of = |text: &str| text.parse::<AdapterArg>().map(|a| (a.path.display().to_string(), a.scale));
+        assert_eq!(of("a.gguf").unwrap(), ("a.gguf".to_owned(), 1.0));
+        assert_eq!(of("a.gguf:0.5").unwrap(), ("a.gguf".to_owned(), 0.5));
+        assert_eq!(of("c:dir").unwrap(), ("c:dir".to_owned(), 1.0));
+        assert!(of(":2").is_err() && of("a:inf").is_err());
     }
 }

@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod date;
+mod env;
 mod failure;
 mod flags;
 mod interrupt;
@@ -15,7 +17,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use planish_base::{CancelToken, Result};
 
-use crate::commands::{chat, eval, generate, inspect};
+use crate::commands::{chat, eval, generate, inspect, merge, tune};
 use crate::interrupt::Interrupt;
 
 /// Trains, fine-tunes, runs and looks into small language models, on GGUF files and the CPU.
@@ -36,10 +38,12 @@ Exit codes: 0 ok; 1 a check failed; 2 usage; 3 bad input; 4 resources (memory, d
 
 #[derive(Subcommand)]
 enum Command {
+    Tune(Box<tune::Args>),
     Generate(generate::Args),
     Chat(chat::Args),
     Eval(eval::Args),
     Inspect(inspect::Args),
+    Merge(merge::Args),
 }
 
 /// What every command gets besides its own flags.
@@ -69,9 +73,11 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<()> {
     let cx = Context { json: cli.json, interrupt: Interrupt::install()? };
     match cli.command {
+        Command::Tune(args) => tune::run(&args, &cx),
         Command::Generate(args) => generate::run(args, &cx),
         Command::Chat(args) => chat::run(args, &cx),
         Command::Eval(args) => eval::run(args, &cx),
         Command::Inspect(args) => inspect::run(&args, &cx),
+        Command::Merge(args) => merge::run(&args, &cx),
     }
 }

@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use super::generate::{Report, stream};
 use crate::Context;
-use crate::flags::{ModelFlags, SamplingFlags, TemplateFlags, today};
+use crate::date::today;
+use crate::flags::{AdapterFlags, ModelFlags, SamplingFlags, TemplateFlags};
 use crate::output::{self, Out};
 
 /// A longer line is not a message somebody typed.
@@ -37,6 +38,9 @@ pub struct Args {
     /// Most tokens of an answer [default: what the context holds]
     #[arg(short, long = "tokens", value_name = "N")]
     n: Option<usize>,
+
+    #[command(flatten)]
+    adapters: AdapterFlags,
 
     #[command(flatten)]
     sampling: SamplingFlags,
@@ -77,8 +81,9 @@ pub fn run(args: Args, cx: &Context) -> Result<()> {
     model.template()?;
     args.template.apply(&mut model, Some(today()))?;
     let mut engine = args.model.session_engine(model)?;
+    let adapters = args.adapters.attach(&mut engine)?;
     let mut chat = Chat {
-        session: Session::new(&mut engine, &[])?,
+        session: Session::new(&mut engine, &adapters.iter().collect::<Vec<_>>())?,
         cached: Vec::new(),
         system: args.system.clone(),
         messages: Vec::new(),
@@ -139,12 +144,16 @@ impl Chat<'_> {
     /// Answers a message. A message that could not be answered is forgotten.
     fn answer(&mut self, line: &str, cx: &Context, out: &mut Out) -> Result<()> {
         self.messages.push(Message::new("user", line));
-        let answered = self.generate(cx, out);
-        match answered {
-            Ok(text) => self.messages.push(Message::new("assistant", text)),
-            Err(_) => drop(self.messages.pop()),
+        match self.generate(cx, out) {
+            Ok(text) => {
+                self.messages.push(Message::new("assistant", text));
+                Ok(())
+            }
+            Err(e) => {
+                self.messages.pop();
+                Err(e)
+            }
         }
-        answered.map(drop)
     }
 
     fn generate(&mut self, cx: &Context, out: &mut Out) -> Result<String> {

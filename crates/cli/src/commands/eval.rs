@@ -2,16 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::builder::PossibleValuesParser;
-use clap::builder::TypedValueParser;
 use planish_base::{Error, Result};
 use planish_engine::score::{self, Summary, TokenScore};
 use planish_engine::{Engine, Model};
-use planish_text::{LengthPolicy, LoadOptions, Tokenizer};
+use planish_text::{LengthPolicy, Tokenizer};
 use serde::Serialize;
 
 use crate::Context;
-use crate::flags::{ModelFlags, TemplateFlags};
+use crate::flags::{AdapterFlags, ModelFlags, TemplateFlags, length_policy, load_data, longest};
 use crate::output::{self, Out};
 
 /// Compute the loss and perplexity of a model on data
@@ -33,18 +31,14 @@ pub struct Args {
     top: usize,
 
     /// What becomes of examples longer than the context
-    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = policy())]
+    #[arg(long, value_name = "POLICY", default_value = "error", value_parser = length_policy())]
     max_length_policy: LengthPolicy,
 
     #[command(flatten)]
-    template: TemplateFlags,
-}
+    adapters: AdapterFlags,
 
-fn policy() -> impl TypedValueParser<Value = LengthPolicy> {
-    PossibleValuesParser::new(LengthPolicy::ALL.iter().map(|(name, _)| *name)).map(|chosen| {
-        let found = LengthPolicy::ALL.iter().find(|(name, _)| *name == chosen);
-        found.map_or(LengthPolicy::Error, |(_, policy)| *policy)
-    })
+    #[command(flatten)]
+    template: TemplateFlags,
 }
 
 /// A token with `--logprobs --json`.
@@ -85,23 +79,17 @@ pub fn run(args: Args, cx: &Context) -> Result<()> {
         let message = format!("--top {} is more than the {} tokens there are", args.top, model.spec.vocab);
         return Err(Error::usage("top", message));
     }
-    let options = LoadOptions {
-        context: args.model.context.unwrap_or(model.spec.context),
-        policy: args.max_length_policy,
-        ..LoadOptions::default()
-    };
-    let data = planish_text::load(&args.data, model.tokenizer.as_ref(), model.template.as_ref(), &options)?;
-    for e in &data.examples {
-        check_vocab(&e.ids, model.spec.vocab).map_err(|err| err.at(&e.place))?;
-    }
-    let longest = data.examples.iter().map(|e| e.ids.len()).max().unwrap_or(1);
-    let context = args.model.context.unwrap_or(longest);
-    let mut engine = args.model.engine(model, context, longest)?;
+    let limit = args.model.context.unwrap_or(model.spec.context);
+    let data = load_data(&args.data, &model, limit, args.max_length_policy)?;
+    let longest = longest(&data);
+    let mut engine = args.model.engine(model, args.model.context.unwrap_or(longest), longest)?;
+    let adapters = args.adapters.attach(&mut engine)?;
+    let adapters: Vec<_> = adapters.iter().collect();
     let mut summary = Summary::default();
     let mut out = Out::new();
     for (doc, example) in data.examples.iter().enumerate() {
         cx.interrupt.check()?;
-        let scores = score::example(&mut engine, example, &[], args.top)?;
+        let scores = score::example(&mut engine, example, &adapters, args.top)?;
         if args.logprobs {
             write_tokens(&engine, doc, &scores, cx.json, &mut out)?;
         }
@@ -119,17 +107,6 @@ pub fn run(args: Args, cx: &Context) -> Result<()> {
     };
     write_totals(totals, cx.json, &mut out)?;
     out.flush()
-}
-
-/// Data of token ids need no tokenizer, so only the model knows which ids exist.
-fn check_vocab(ids: &[u32], vocab: usize) -> Result<()> {
-    match ids.iter().position(|id| *id as usize >= vocab) {
-        Some(i) => {
-            let message = format!("token {i} is {}, expected an id below {vocab}", ids[i]);
-            Err(Error::input("token id", message).with_hint("the data were made for another tokenizer"))
-        }
-        None => Ok(()),
-    }
 }
 
 fn write_tokens(engine: &Engine, doc: usize, scores: &[TokenScore], json: bool, out: &mut Out) -> Result<()> {

@@ -9,7 +9,8 @@ use planish_text::{Encoder, Message};
 use serde::Serialize;
 
 use crate::Context;
-use crate::flags::{ModelFlags, SamplingFlags, TemplateFlags, check_ids, today};
+use crate::date::today;
+use crate::flags::{AdapterFlags, ModelFlags, SamplingFlags, TemplateFlags, check_ids};
 use crate::output::{self, Out};
 
 /// A prompt larger than this is a mistake.
@@ -41,6 +42,9 @@ pub struct Args {
     /// Most tokens to generate
     #[arg(short, long = "tokens", value_name = "N", default_value_t = 256)]
     n: usize,
+
+    #[command(flatten)]
+    adapters: AdapterFlags,
 
     #[command(flatten)]
     sampling: SamplingFlags,
@@ -97,7 +101,8 @@ pub fn run(args: Args, cx: &Context) -> Result<()> {
     let prompt = prompt(&args, &model)?;
     let mut engine = args.model.session_engine(model)?;
     let has_text = engine.model.tokenizer.is_some();
-    let mut session = Session::new(&mut engine, &[])?;
+    let adapters = args.adapters.attach(&mut engine)?;
+    let mut session = Session::new(&mut engine, &adapters.iter().collect::<Vec<_>>())?;
     let mut sampler = Sampler::new(options)?;
     let mut out = Out::new();
     let start = Instant::now();

@@ -4,3 +4,5 @@ pub mod chat;
 pub mod eval;
 pub mod generate;
 pub mod inspect;
+pub mod merge;
+pub mod tune;
