@@ -23,7 +23,8 @@ pub struct ModelFlags {
     #[arg(value_name = "MODEL")]
     pub model: PathBuf,
 
-    /// Longest sequence in tokens [default: what the command needs, within the model's own context]
+    /// Longest sequence in tokens, at most the model's own context [default: 2048 to generate, else the
+    /// longest example]
     #[arg(long, value_name = "N")]
     pub context: Option<usize>,
 
@@ -117,9 +118,9 @@ impl BindingFlags {
         let binding = if self.any_base { Binding::Loose } else { Binding::Strict };
         let read = |a: &AdapterArg| match AdapterFile::read(&a.path, model, binding) {
             Ok(file) => Ok((file, a.scale)),
-            Err(e) if e.code() == "adapter" && e.to_string().contains("SHA-256") => {
-                Err(e.with_hint("if the base is the same model in another type or conversion, give --any-base"))
-            }
+            Err(e) if e.code() == "adapter" && e.to_string().contains("SHA-256") => Err(
+                e.with_hint("if the base is the same model in another type or conversion, give --any-base")
+            ),
             Err(e) => Err(e),
         };
         adapters.iter().map(read).collect()
@@ -157,12 +158,7 @@ pub fn length_policy() -> impl TypedValueParser<Value = LengthPolicy> {
 ///
 /// # Errors
 /// As [`planish_text::load`]; `token id` for an id that the model does not have.
-pub fn load_data(
-    paths: &[PathBuf],
-    model: &Model,
-    context: usize,
-    policy: LengthPolicy,
-) -> Result<Dataset> {
+pub fn load_data(paths: &[PathBuf], model: &Model, context: usize, policy: LengthPolicy) -> Result<Dataset> {
     let options = LoadOptions { context, policy, ..LoadOptions::default() };
     let data = planish_text::load(paths, model.tokenizer.as_ref(), model.template.as_ref(), &options)?;
     let vocab = model.spec.vocab;
@@ -170,8 +166,9 @@ pub fn load_data(
     for e in &data.examples {
         if let Some(i) = e.ids.iter().position(|id| *id as usize >= vocab) {
             let message = format!("{}: token {i} is {}, expected an id below {vocab}", e.place, e.ids[i]);
-            return Err(Error::input("token id", message)
-                .with_hint("the data were made for another tokenizer"));
+            return Err(
+                Error::input("token id", message).with_hint("the data were made for another tokenizer")
+            );
         }
     }
     Ok(data)

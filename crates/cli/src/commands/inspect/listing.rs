@@ -130,7 +130,8 @@ impl Listing {
         self.tensors.iter().find(|t| t.name == name).ok_or_else(|| {
             // A name of PyTorch style often differs only in its end.
             let like = self.tensors.iter().find(|t| t.name.starts_with(name));
-            let like = like.or(self.tensors.first()).map_or(String::new(), |t| format!(", such as {}", t.name));
+            let like =
+                like.or(self.tensors.first()).map_or(String::new(), |t| format!(", such as {}", t.name));
             Error::usage("tensor", format!("no tensor is called `{name}`"))
                 .with_hint(format!("`planish inspect FILE` lists all names{like}"))
         })

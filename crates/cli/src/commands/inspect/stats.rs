@@ -30,9 +30,9 @@ pub struct Stats {
 /// # Errors
 /// `tensor type` for a type without a codec; kind `Interrupted`.
 pub fn of(listing: &Listing, tensor: &Tensor, interrupt: &Interrupt) -> Result<Stats> {
-    let id = tensor.id.ok_or_else(|| {
-        Error::input("tensor type", format!("tensor type {} cannot be decoded", tensor.ty))
-    })?;
+    let id = tensor
+        .id
+        .ok_or_else(|| Error::input("tensor type", format!("tensor type {} cannot be decoded", tensor.ty)))?;
     let quant = Quant::of(id)?;
     let isa = Isa::detect();
     let mut stats = Stats::new();
@@ -74,8 +74,7 @@ impl Stats {
         let squares = finite().map(|v| (f64::from(v) - mean).powi(2)).sum::<f64>();
         let total = self.finite + n;
         let difference = mean - self.mean;
-        self.squares +=
-            squares + difference * difference * self.finite as f64 * n as f64 / total as f64;
+        self.squares += squares + difference * difference * self.finite as f64 * n as f64 / total as f64;
         self.mean += difference * n as f64 / total as f64;
         self.finite = total;
     }

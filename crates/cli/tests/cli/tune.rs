@@ -1,0 +1,88 @@
+use crate::common::{Place, Tiny, planish};
+
+const DATA: &str =
+    "{\"prompt\": \"hi\", \"completion\": \"ba be ca\"}\n{\"prompt\": \"ho\", \"completion\": \"da de\"}\n";
+
+fn place() -> Place {
+    let place = Place::new();
+    place.tiny(&Tiny::default());
+    place.write("data.jsonl", DATA.repeat(4));
+    place
+}
+
+#[test]
+fn a_run_lowers_the_loss_and_its_adapter_works_everywhere() {
+    let place = place();
+    let args =
+        ["tune", "@tiny.gguf", "@data.jsonl", "--steps", "10", "--lr", "0.02", "--out", "@run", "--json"];
+    let run = place.run(&args).json()[0]["tune"].clone();
+    assert_eq!((&run["outcome"], &run["steps"]), (&"completed".into(), &10.into()));
+    let loss = |when: &str| run["eval"][when]["loss"].as_f64().unwrap();
+    assert!(loss("after") < loss("before"), "{run}");
+    let latest = run["adapter"].as_str().unwrap().replace("[DIR]", &place.path("").display().to_string());
+    let eval = |model: &str, adapter: &[&str]| {
+        let line =
+            place.run(&[&["eval", model, "@data.jsonl", "--json"], adapter].concat()).json()[0].clone();
+        line["summary"]["loss"].as_f64().unwrap()
+    };
+    let (base, adapted) = (eval("@tiny.gguf", &[]), eval("@tiny.gguf", &["--adapter", &latest]));
+    assert!(adapted < base);
+    assert!((eval("@tiny.gguf", &["--adapter", &format!("{latest}:0")]) - base).abs() < 1e-6);
+    let peft = place.path("run/peft").display().to_string();
+    assert!((eval("@tiny.gguf", &["--adapter", &peft]) - adapted).abs() < 1e-5);
+    let merge = ["merge", "@tiny.gguf", &latest, "@merged.gguf", "--eval-data", "@data.jsonl", "--json"];
+    let merged = place.run(&merge).json()[0]["merge"].clone();
+    assert!((merged["loss"]["adapted"].as_f64().unwrap() - adapted).abs() < 1e-6, "{merged}");
+    assert!((eval("@merged.gguf", &[]) - adapted).abs() < 1e-4);
+    // The merged file is another base.
+    let run = place.run(&["generate", "@merged.gguf", "-p", "hi", "--adapter", &latest]);
+    assert_eq!(run.code, Some(3));
+    assert!(run.stderr.contains("--any-base"), "{}", run.stderr);
+    let loose = ["generate", "@merged.gguf", "-p", "hi", "-n", "1", "--adapter", &latest, "--any-base"];
+    place.run(&loose).ok();
+    // A second run into the same directory is refused.
+    assert_eq!(place.run(&args).code, Some(2));
+}
+
+#[test]
+fn a_dry_run_prints_the_plan_and_writes_nothing() {
+    let place = place();
+    let args = ["tune", "@tiny.gguf", "@data.jsonl", "--out", "@run", "--dry-run"];
+    let plan = place.run(&[&args[..], &["--json"]].concat()).json();
+    assert_eq!(plan.len(), 1);
+    assert!(plan[0]["plan"]["memory"]["total_bytes"].as_u64() > Some(0));
+    assert_eq!(plan[0]["plan"]["tokens"]["train_examples"], 7);
+    assert!(place.run(&args).ok().contains("steps       1: "));
+    assert!(!place.path("run").exists());
+}
+
+#[test]
+fn flags_win_over_the_file_and_the_file_over_defaults() {
+    let place = place();
+    let data = place.path("data.jsonl").display().to_string();
+    let model = place.path("tiny.gguf").display().to_string();
+    place.write("c.toml", format!("model = {model:?}\ndata = [{data:?}]\nsteps = 3\nbatch_size = 2\n"));
+    let plan = |args: &[&str]| {
+        let all = [&["tune", "--config", "@c.toml", "--dry-run", "--json"], args].concat();
+        place.run(&all).json()[0]["plan"].clone()
+    };
+    assert_eq!(plan(&[])["steps"], 3);
+    assert_eq!(plan(&["--steps", "5"])["steps"], 5);
+    // Seven examples in batches of two.
+    assert_eq!(plan(&["--epochs", "2"])["steps"], 7);
+    place.write("c.toml", "rank = 4\nsteeps = 3\n");
+    let run = place.run(&["tune", "--config", "@c.toml", "--dry-run"]);
+    assert_eq!(run.code, Some(2));
+    assert!(run.stderr.contains("c.toml:2: unknown field `steeps`"), "{}", run.stderr);
+}
+
+#[test]
+fn programs_that_start_runs_name_them_by_the_environment() {
+    let place = place();
+    let mut command = planish();
+    command.env("TAO_RUN_DIR", place.path("here")).env("TOY_RUN_ID", "seven");
+    command.arg("tune").args([place.path("tiny.gguf"), place.path("data.jsonl")]).args(["--steps", "1"]);
+    assert!(command.output().unwrap().status.success());
+    let events = std::fs::read_to_string(place.path("here/events.jsonl")).unwrap();
+    assert!(events.lines().next().unwrap().contains("\"run_id\":\"seven\""));
+}

@@ -1,0 +1,239 @@
+//! What the tests share: running the program, tiny models, files of data.
+#![allow(dead_code)]
+// Tests make files of their own, and unwrap outside of `#[test]` too.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::print_stderr)]
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use planish_base::TypeId;
+use planish_base::rng::{Purpose, Stream};
+use planish_store::gguf::{OwnedValue, Writer};
+use tempfile::TempDir;
+
+/// As SmolLM and Qwen write turns.
+pub const CHATML: &str = "{% for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\\n' ~ m.content ~ '<|im_end|>\\n' }}\
+    {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+
+const CONTROL: [&str; 4] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<unk>"];
+
+/// The program, with nothing of the caller's environment that it or clap would look at.
+pub fn planish() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_planish"));
+    for name in ["TAO_RUN_DIR", "TOY_RUN_ID", "COLUMNS", "NO_COLOR", "CLICOLOR_FORCE"] {
+        command.env_remove(name);
+    }
+    command.timeout(std::time::Duration::from_secs(120));
+    command
+}
+
+/// A folder for one test, with what the program printed about it made the same on every machine.
+pub struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// A tiny model in `tiny.gguf`.
+    pub fn tiny(&self, tiny: &Tiny) -> PathBuf {
+        let path = self.path("tiny.gguf");
+        tiny.write(&path);
+        path
+    }
+
+    /// Runs with arguments in which `@name` is a file of this folder; stdin is empty.
+    pub fn run(&self, args: &[&str]) -> Run {
+        self.run_with(args, "")
+    }
+
+    pub fn run_with(&self, args: &[&str], stdin: &str) -> Run {
+        let of = |a: &&str| match a.strip_prefix('@') {
+            Some(name) => self.path(name).display().to_string(),
+            None => (*a).to_owned(),
+        };
+        let args: Vec<String> = args.iter().map(of).collect();
+        let output = planish().args(args).write_stdin(stdin).output().unwrap();
+        let text = |bytes: Vec<u8>| {
+            String::from_utf8(bytes).unwrap().replace(&self.dir.path().display().to_string(), "[DIR]")
+        };
+        Run { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+/// What a run of the program came to.
+pub struct Run {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Run {
+    /// Exit code, stdout and stderr as one text for a snapshot.
+    pub fn all(&self) -> String {
+        let code = self.code.map_or("none".to_owned(), |c| c.to_string());
+        format!("exit code: {code}\n--- stdout\n{}--- stderr\n{}", self.stdout, self.stderr)
+    }
+
+    /// Stdout of a run that ended well.
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{}", self.all());
+        self.stdout
+    }
+
+    /// Each line of stdout as JSON.
+    pub fn json(self) -> Vec<serde_json::Value> {
+        self.ok().lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+    }
+}
+
+/// A random llama of two blocks: what differs between tests.
+#[derive(Clone, Copy)]
+pub struct Tiny {
+    pub architecture: &'static str,
+    pub context: u32,
+    pub tokenizer: bool,
+    pub template: Option<&'static str>,
+    /// Type of the matrices; only f32 has values, others are zero.
+    pub ty: TypeId,
+}
+
+impl Default for Tiny {
+    fn default() -> Self {
+        Tiny { architecture: "llama", context: 256, tokenizer: true, template: Some(CHATML), ty: TypeId::F32 }
+    }
+}
+
+const WIDTH: u64 = 32;
+const KV_WIDTH: u64 = 16;
+const FF: u64 = 64;
+
+impl Tiny {
+    pub fn write(&self, path: &Path) {
+        let (tokens, kinds, merges) = vocabulary();
+        let mut w = Writer::new();
+        w.set("general.architecture", self.architecture.into());
+        w.set("general.name", "tiny".into());
+        for (key, value) in [
+            ("context_length", self.context),
+            ("embedding_length", WIDTH as u32),
+            ("block_count", 2),
+            ("feed_forward_length", FF as u32),
+            ("attention.head_count", 2),
+            ("attention.head_count_kv", 1),
+        ] {
+            w.set(&format!("llama.{key}"), OwnedValue::U32(value));
+        }
+        w.set("llama.attention.layer_norm_rms_epsilon", OwnedValue::F32(1e-5));
+        if self.tokenizer {
+            let id = |text: &str| OwnedValue::U32(tokens.iter().position(|t| t == text).unwrap() as u32);
+            w.set("tokenizer.ggml.model", "gpt2".into());
+            w.set("tokenizer.ggml.pre", "gpt-2".into());
+            w.set("tokenizer.ggml.eos_token_id", id("<|im_end|>"));
+            w.set("tokenizer.ggml.bos_token_id", id("<|endoftext|>"));
+            w.set("tokenizer.ggml.token_type", OwnedValue::I32s(kinds));
+            w.set("tokenizer.ggml.tokens", OwnedValue::Strings(tokens.clone()));
+            w.set("tokenizer.ggml.merges", OwnedValue::Strings(merges));
+            if let Some(template) = self.template {
+                w.set("tokenizer.chat_template", template.into());
+            }
+        }
+        let tensors = self.tensors(tokens.len() as u64);
+        for (name, dims, ty) in &tensors {
+            w.tensor(name, dims, *ty).unwrap();
+        }
+        let fill = |i: usize, sink: &mut dyn std::io::Write| {
+            sink.write_all(&values(i, &tensors[i])).unwrap();
+            Ok(())
+        };
+        w.write(path, fill).unwrap();
+    }
+
+    fn tensors(&self, vocab: u64) -> Vec<(String, Vec<u64>, TypeId)> {
+        let mut tensors = vec![
+            ("token_embd.weight".to_owned(), vec![WIDTH, vocab], TypeId::F32),
+            ("output_norm.weight".to_owned(), vec![WIDTH], TypeId::F32),
+        ];
+        for block in 0..2 {
+            let mut add = |name: &str, dims: &[u64]| {
+                let ty = if dims.len() == 1 { TypeId::F32 } else { self.ty };
+                tensors.push((format!("blk.{block}.{name}.weight"), dims.to_vec(), ty));
+            };
+            add("attn_norm", &[WIDTH]);
+            add("attn_q", &[WIDTH, WIDTH]);
+            add("attn_k", &[WIDTH, KV_WIDTH]);
+            add("attn_v", &[WIDTH, KV_WIDTH]);
+            add("attn_output", &[WIDTH, WIDTH]);
+            add("ffn_norm", &[WIDTH]);
+            add("ffn_gate", &[WIDTH, FF]);
+            add("ffn_up", &[WIDTH, FF]);
+            add("ffn_down", &[FF, WIDTH]);
+        }
+        tensors
+    }
+}
+
+/// Norms are 1, matrices random.
+fn values(i: usize, (_, dims, ty): &(String, Vec<u64>, TypeId)) -> Vec<u8> {
+    let n: u64 = dims.iter().product();
+    if *ty != TypeId::F32 {
+        return vec![0; ty.layout().unwrap().size_of(n).unwrap() as usize];
+    }
+    let stream = Stream::new(7, Purpose::Init, i as u32);
+    let value = |j: u64| if dims.len() == 1 { 1.0 } else { stream.normal(j) as f32 * 0.3 };
+    (0..n).flat_map(|j| value(j).to_le_bytes()).collect()
+}
+
+/// A token for each byte as GPT-2 spells them, some merges, control tokens: 300 tokens.
+fn vocabulary() -> (Vec<String>, Vec<i32>, Vec<String>) {
+    let printable = |b: &u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+    let mut others = (0x100u32..).filter_map(char::from_u32);
+    let mut tokens: Vec<String> = (0..=255u8)
+        .map(|b| if printable(&b) { char::from(b) } else { others.next().unwrap() }.to_string())
+        .collect();
+    let merges: Vec<String> =
+        ('b'..='z').map(|c| format!("{c} a")).chain(('b'..='p').map(|c| format!("{c} e"))).collect();
+    tokens.extend(merges.iter().map(|m| m.replace(' ', "")));
+    let mut kinds = vec![1; tokens.len()];
+    tokens.extend(CONTROL.map(str::to_owned));
+    kinds.resize(tokens.len(), 3);
+    assert_eq!(tokens.len(), 300);
+    (tokens, kinds, merges)
+}
+
+/// A file below `$PLANISH_SHARED`, or `../shared` seen from the workspace; says so where there is none.
+pub fn shared(name: &str) -> Option<PathBuf> {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let path = std::env::var_os("PLANISH_SHARED").map_or(default, PathBuf::from).join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    eprintln!("SKIPPED {name}: {} does not exist; set PLANISH_SHARED", path.display());
+    None
+}
+
+/// Snapshots `text`, with speeds and times taken out.
+#[macro_export]
+macro_rules! snapshot {
+    ($name:expr, $text:expr) => {
+        let mut settings = insta::Settings::clone_current();
+        settings.add_filter(r"[0-9.]+ tokens/s", "[SPEED] tokens/s");
+        settings.add_filter(r#""(tokens_per_second|seconds)":[0-9.e-]+"#, "\"$1\":[TIME]");
+        settings.set_prepend_module_to_snapshot(false);
+        settings.set_snapshot_path("../snapshots");
+        settings.set_omit_expression(true);
+        settings.bind(|| insta::assert_snapshot!($name, $text));
+    };
+}
