@@ -12,6 +12,7 @@ mod model;
 mod sampler;
 pub mod score;
 mod session;
+mod verify;
 
 pub use adapter::{AdapterFile, BaseInfo, Binding, HostPair, Provenance};
 pub use engine::{Engine, EngineOptions};
@@ -20,3 +21,4 @@ pub use merge::{Fallback, MergeReport, MergeType, Touched, merge};
 pub use model::Model;
 pub use sampler::{Sampler, SamplerOptions};
 pub use session::Session;
+pub use verify::{Check, Report, verify};
