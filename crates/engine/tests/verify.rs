@@ -83,7 +83,8 @@ fn each_fault_fails_its_check() {
     fails(&base().set("tokenizer.ggml.eot_token_id", OwnedValue::U32(96)), &["special tokens", "model"]);
     fails(&base().set("tokenizer.ggml.mask_token_id", OwnedValue::U32(96)), &["special tokens"]);
     let (mut tokens, mut kinds) = vocabulary();
-    (tokens.pop(), kinds.pop());
+    tokens.pop();
+    kinds.pop();
     let short = base().set("tokenizer.ggml.tokens", OwnedValue::Strings(tokens));
     fails(&short.set("tokenizer.ggml.token_type", OwnedValue::I32s(kinds)), &["vocabulary"]);
     fails(&base().set("llama.vocab_size", OwnedValue::U32(95)), &["vocabulary"]);
