@@ -8,10 +8,11 @@ use planish_base::{CancelToken, Error, Kind, Result};
 use planish_compute::Isa;
 use planish_engine::score::{self, Summary};
 use planish_engine::{
-    AdapterFile, Engine, EngineOptions, Model, Provenance, Sampler, SamplerOptions, Session, Stop, generate,
+    AdapterFile, Engine, EngineOptions, Model, ModelfileOptions, Provenance, Sampler, SamplerOptions,
+    Session, Stop, generate, modelfile,
 };
 use planish_model::{AdapterSet, AdapterSpec, Trainable};
-use planish_store::{fs, process};
+use planish_store::process;
 use planish_text::{Dataset, Example, LoadOptions, load, split};
 use serde_json::{Value, json};
 
@@ -387,8 +388,15 @@ impl<'a> Run<'a> {
         file.write_gguf(&self.engine.model, &weights, &Provenance::default())?;
         dir.set_latest(self.step)?;
         file.write_peft(&self.engine.model, &dir.peft())?;
-        // MODELFILE
-        Ok(())
+        let model = &self.engine.model;
+        // The base may lie anywhere, so its path is absolute; the adapter lies in the run.
+        let from = std::path::absolute(&model.path).unwrap_or_else(|_| model.path.clone());
+        let options = ModelfileOptions {
+            from: &from.to_string_lossy(),
+            adapter: Some(&format!("./weights/step_{}.gguf", self.step)),
+            num_ctx: model.spec.context,
+        };
+        dir.write_text("Modelfile", &modelfile(model, &options)?)
     }
 
     fn tuned(&self, outcome: Outcome, dir: Option<&RunDir>) -> Tuned {
