@@ -1,2 +1,83 @@
-//! placeholder
-fn main() {}
+//! `planish`: trains, fine-tunes, runs and looks into small language models.
+//!
+//! The only crate that prints, exits, or reads the environment. A command is one module of [`commands`]; flags that
+//! several commands share are in [`flags`]. Results go to stdout, everything else to stderr.
+#![forbid(unsafe_code)]
+
+mod commands;
+mod date;
+mod env;
+mod failure;
+mod flags;
+mod interrupt;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use planish_base::{CancelToken, Result};
+
+use crate::commands::{chat, eval, generate, inspect, merge, tune};
+use crate::interrupt::Interrupt;
+
+/// Trains, fine-tunes, runs and looks into small language models, on GGUF files and the CPU.
+#[derive(Parser)]
+#[command(name = "planish", version, max_term_width = 100, after_help = EXIT_CODES)]
+struct Cli {
+    /// Print results, and errors, as JSON, one object a line
+    #[arg(long, global = true)]
+    json: bool,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 ok; 1 a check failed; 2 usage; 3 bad input; 4 resources (memory, disk);
+5 training diverged; 130 interrupted";
+
+#[derive(Subcommand)]
+enum Command {
+    Tune(Box<tune::Args>),
+    Generate(generate::Args),
+    Chat(chat::Args),
+    Eval(eval::Args),
+    Inspect(inspect::Args),
+    Merge(merge::Args),
+}
+
+/// What every command gets besides its own flags.
+struct Context {
+    json: bool,
+    interrupt: Interrupt,
+}
+
+impl Context {
+    fn cancel(&self) -> &CancelToken {
+        self.interrupt.token()
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return failure::usage(&error),
+    };
+    let json = cli.json;
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::report(&error, json),
+    }
+}
+
+fn run(cli: Cli) -> Result<()> {
+    let cx = Context { json: cli.json, interrupt: Interrupt::install()? };
+    match cli.command {
+        Command::Tune(args) => tune::run(&args, &cx),
+        Command::Generate(args) => generate::run(args, &cx),
+        Command::Chat(args) => chat::run(args, &cx),
+        Command::Eval(args) => eval::run(args, &cx),
+        Command::Inspect(args) => inspect::run(&args, &cx),
+        Command::Merge(args) => merge::run(&args, &cx),
+    }
+}

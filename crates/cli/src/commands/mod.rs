@@ -1,0 +1,8 @@
+//! One module a command: its flags, and what it does with them.
+
+pub mod chat;
+pub mod eval;
+pub mod generate;
+pub mod inspect;
+pub mod merge;
+pub mod tune;

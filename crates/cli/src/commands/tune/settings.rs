@@ -1,0 +1,210 @@
+//! The settings of a run: flag, else file, else default.
+
+use std::path::{Path, PathBuf};
+
+use planish_base::{Error, Result};
+use planish_store::fs;
+use planish_text::LengthPolicy;
+use planish_train::{EvalSplit, TuneConfig};
+
+use crate::flags::{available_threads, length_policy};
+
+/// A larger file is not a configuration.
+const CONFIG_LIMIT: u64 = 1 << 20;
+
+/// Flags of the settings; what is absent comes from the file or from the defaults.
+#[derive(clap::Args)]
+pub struct Settings {
+    /// A GGUF file, or a Hugging Face directory (token ids only)
+    #[arg(value_name = "MODEL", required_unless_present = "config")]
+    model: Option<PathBuf>,
+
+    /// Files of JSON lines (messages, prompt/completion, text, or input_ids) or of text
+    #[arg(value_name = "DATA", required_unless_present = "config")]
+    data: Vec<PathBuf>,
+
+    /// A file of settings, such as the config.toml of a run; flags win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Rank of the adapter [default: 16]
+    #[arg(long, value_name = "N")]
+    rank: Option<usize>,
+
+    /// The adapter's effect is multiplied by alpha / rank [default: 32]
+    #[arg(long, value_name = "X")]
+    alpha: Option<f32>,
+
+    /// Matrices that are adapted: q, k, v, o, gate, up, down, separated by commas, or all [default: all]
+    #[arg(long, value_name = "NAMES")]
+    targets: Option<String>,
+
+    /// Multiply the adapter's effect by alpha / sqrt(rank) instead
+    #[arg(long)]
+    rslora: bool,
+
+    /// Dropout of the adapter's input [default: 0]
+    #[arg(long, value_name = "P")]
+    dropout: Option<f32>,
+
+    /// Optimizer steps [default: as many as --epochs are]
+    #[arg(long, value_name = "N", conflicts_with = "epochs")]
+    steps: Option<usize>,
+
+    /// Passes over the data [default: 1]
+    #[arg(long, value_name = "X")]
+    epochs: Option<f64>,
+
+    /// Sequences of an optimizer step [default: 8]
+    #[arg(long, value_name = "N")]
+    batch_size: Option<usize>,
+
+    /// Sequences in memory at one time; changes memory and speed, not the result [default: 2]
+    #[arg(long, value_name = "N")]
+    micro_batch: Option<usize>,
+
+    /// Longest example in tokens [default: the longest of the data, within the model's own context]
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+
+    /// What becomes of longer examples [default: error]
+    #[arg(long, value_name = "POLICY", value_parser = length_policy())]
+    max_length_policy: Option<LengthPolicy>,
+
+    /// Highest learning rate [default: 5e-4]
+    #[arg(long, value_name = "X")]
+    lr: Option<f64>,
+
+    /// Learning rate of the last step [default: 0]
+    #[arg(long, value_name = "X")]
+    lr_min: Option<f64>,
+
+    /// How the learning rate falls: cosine or constant [default: cosine]
+    #[arg(long, value_name = "NAME")]
+    schedule: Option<String>,
+
+    /// Steps in which the learning rate rises [default: a twentieth of all steps]
+    #[arg(long, value_name = "N")]
+    warmup: Option<usize>,
+
+    /// Optimizer [default: adamw]
+    #[arg(long, value_name = "NAME")]
+    optimizer: Option<String>,
+
+    /// Decoupled weight decay [default: 0]
+    #[arg(long, value_name = "X")]
+    weight_decay: Option<f64>,
+
+    /// Largest norm of the gradient; 0 never clips [default: 1]
+    #[arg(long, value_name = "X")]
+    clip: Option<f64>,
+
+    /// Seed of initial values, order, split and dropout [default: 0]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Worker threads; the result does not depend on them [default: as many as the machine runs at once]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+
+    /// Held-out data; may be given more than once
+    #[arg(long, value_name = "DATA")]
+    eval_data: Vec<PathBuf>,
+
+    /// Without --eval-data: examples held out, as a number or as a share below 1 [default: 0.05]
+    #[arg(long, value_name = "N|X", value_parser = eval_split, conflicts_with = "eval_data")]
+    eval_split: Option<EvalSplit>,
+
+    /// Steps between evaluations [default: before and after only]
+    #[arg(long, value_name = "N")]
+    eval_every: Option<usize>,
+
+    /// Steps between samples [default: before and after only]
+    #[arg(long, value_name = "N")]
+    sample_every: Option<usize>,
+
+    /// Prompt of the samples [default: that of a held-out example]
+    #[arg(long, value_name = "TEXT")]
+    sample_prompt: Option<String>,
+}
+
+/// `0.1` is a share, `10` a number of examples; 0 holds nothing out.
+fn eval_split(text: &str) -> Result<EvalSplit, String> {
+    if let Ok(count) = text.parse::<usize>() {
+        return Ok(EvalSplit::Count(count));
+    }
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..1.0).contains(&share) => Ok(EvalSplit::Fraction(share)),
+        _ => Err("expected a number of examples, or a share from 0 to below 1".to_owned()),
+    }
+}
+
+impl Settings {
+    /// The configuration of the run.
+    ///
+    /// # Errors
+    /// Kind `Usage` for a broken file or a missing model.
+    pub fn resolve(&self) -> Result<TuneConfig> {
+        let mut c = match &self.config {
+            Some(path) => read(path)?,
+            None => TuneConfig { threads: available_threads(), ..TuneConfig::default() },
+        };
+        set(&mut c.model, &self.model);
+        if !self.data.is_empty() {
+            c.data.clone_from(&self.data);
+        }
+        if !self.eval_data.is_empty() {
+            c.eval_data.clone_from(&self.eval_data);
+        }
+        if c.model.as_os_str().is_empty() || c.data.is_empty() {
+            return Err(Error::usage("model", "neither the command line nor the file names model and data"));
+        }
+        set(&mut c.rank, &self.rank);
+        set(&mut c.alpha, &self.alpha);
+        set(&mut c.targets, &self.targets);
+        c.rslora |= self.rslora;
+        set(&mut c.dropout, &self.dropout);
+        c.steps = self.steps.or(c.steps.filter(|_| self.epochs.is_none()));
+        set(&mut c.epochs, &self.epochs);
+        set(&mut c.batch_size, &self.batch_size);
+        set(&mut c.micro_batch, &self.micro_batch);
+        c.context = self.context.or(c.context);
+        set(&mut c.max_length_policy, &self.max_length_policy);
+        set(&mut c.lr, &self.lr);
+        set(&mut c.lr_min, &self.lr_min);
+        set(&mut c.schedule, &self.schedule);
+        c.warmup = self.warmup.or(c.warmup);
+        set(&mut c.optimizer, &self.optimizer);
+        set(&mut c.weight_decay, &self.weight_decay);
+        set(&mut c.clip, &self.clip);
+        set(&mut c.seed, &self.seed);
+        set(&mut c.threads, &self.threads);
+        if let Some(split) = self.eval_split {
+            (c.eval_split, c.eval_data) = (split, Vec::new());
+        }
+        c.eval_every = self.eval_every.or(c.eval_every);
+        c.sample_every = self.sample_every.or(c.sample_every);
+        c.sample_prompt = self.sample_prompt.clone().or(c.sample_prompt);
+        Ok(c)
+    }
+}
+
+fn set<T: Clone>(field: &mut T, flag: &Option<T>) {
+    if let Some(value) = flag {
+        field.clone_from(value);
+    }
+}
+
+fn read(path: &Path) -> Result<TuneConfig> {
+    let text = fs::read_text_bounded(path, CONFIG_LIMIT)?;
+    let broken = |e: toml::de::Error| {
+        let line = e.span().map_or(1, |s| text[..s.start.min(text.len())].matches('\n').count() + 1);
+        Error::usage("config", format!("{}:{line}: {}", path.display(), e.message()))
+    };
+    let mut config: TuneConfig = toml::from_str(&text).map_err(broken)?;
+    let table: toml::Table = toml::from_str(&text).map_err(broken)?;
+    if !table.contains_key("threads") {
+        config.threads = available_threads();
+    }
+    Ok(config)
+}

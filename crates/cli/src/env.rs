@@ -1,0 +1,14 @@
+//! The environment: defaults of a few flags, for programs that start runs. Read here and nowhere else.
+#![allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
+
+use std::path::PathBuf;
+
+/// `TAO_RUN_DIR`: the run directory, default of `--out`.
+pub fn run_dir() -> Option<PathBuf> {
+    std::env::var_os("TAO_RUN_DIR").filter(|v| !v.is_empty()).map(PathBuf::from)
+}
+
+/// `TOY_RUN_ID`: the name of the run, default of `--run-id`.
+pub fn run_id() -> Option<String> {
+    std::env::var("TOY_RUN_ID").ok().filter(|v| !v.is_empty())
+}
