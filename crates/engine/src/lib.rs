@@ -1,7 +1,8 @@
 //! Opening models, running them, and writing what came of them.
 //!
 //! [`Model`] is a file with its tokenizer and template; [`Engine`] the model on a backend; [`Session`] generates,
-//! [`score`] evaluates. [`AdapterFile`] is a LoRA adapter on disk.
+//! [`score`] evaluates. [`AdapterFile`] is a LoRA adapter on disk,
+//! [`merge`] folds it into its base, [`verify`] looks at what was written, [`modelfile`] tells Ollama of it.
 #![forbid(unsafe_code)]
 
 pub mod adapter;
@@ -9,14 +10,18 @@ mod engine;
 mod generate;
 mod merge;
 mod model;
+mod modelfile;
 mod sampler;
 pub mod score;
 mod session;
+mod verify;
 
 pub use adapter::{AdapterFile, BaseInfo, Binding, HostPair, Provenance};
 pub use engine::{Engine, EngineOptions};
 pub use generate::{Generated, Stop, StopReason, generate};
 pub use merge::{Fallback, MergeReport, MergeType, Touched, merge};
 pub use model::Model;
+pub use modelfile::{ModelfileOptions, modelfile};
 pub use sampler::{Sampler, SamplerOptions};
 pub use session::Session;
+pub use verify::{Check, Report, verify};

@@ -139,18 +139,18 @@ fn same_keeps_the_types_of_the_base() {
     }
 }
 
-/// A type without an encoder: Q4_0 blocks made by hand.
+/// A type without an encoder: Q4_1 blocks made by hand.
 #[test]
 fn touched_tensors_of_a_type_that_is_not_written_become_q8_0() {
     let mut base = TestGguf::golden(BASE).set("general.file_type", OwnedValue::U32(2));
     for t in base.tensors.iter_mut().filter(|t| t.1.len() == 2 && t.1[0] == 32) {
         let blocks = t.1[1] as usize;
-        // Scale 2^-6, quants 0 to 15 less 8.
-        let block = |i: usize| [vec![0x00, 0x24], (0..16).map(|j| (i * 7 + j * 13) as u8).collect()].concat();
+        // Scale 2^-6, minimum -2^-3, any quants.
+        let quants = |i: usize| (0..16).map(move |j| (i * 7 + j * 13) as u8);
         (t.2, t.3) = (TypeId::Q4_1, Vec::new());
         for i in 0..blocks {
-            let q4_0 = block(i);
-            t.3.extend([&q4_0[..2], &[0x00, 0xb0][..], &q4_0[2..]].concat());
+            t.3.extend([0x00, 0x24, 0x00, 0xb0]);
+            t.3.extend(quants(i));
         }
     }
     let scene = Scene::new(base);

@@ -156,24 +156,10 @@ impl Backend for Oracle {
             }
             Call::RmsNorm(c) => self.rms_norm(c),
             Call::RmsNormBack(c) => self.rms_norm_back(c),
-            Call::RmsNormWeightBack(c) => {
-                for r in 0..c.x.rows {
-                    for j in 0..c.x.cols {
-                        let s = self.get(&c.rstd, r, j / c.width);
-                        let d = self.get(&c.dy, r, j) * self.get(&c.x, r, j) * s;
-                        self.add_to(&c.dweight, 0, j % c.width, Store::Accumulate, d);
-                    }
-                }
-            }
+            Call::RmsNormWeightBack(c) => self.rms_norm_weight_back(c),
             Call::MatMul(c) => self.matmul(c),
             Call::Broadcast(c) => self.each(&c.out, |o, _, j| o.get(&c.row, 0, j)),
-            Call::ColumnSum(c) => {
-                for r in 0..c.x.rows {
-                    for j in 0..c.x.cols {
-                        self.add_to(&c.out, 0, j, Store::Accumulate, self.get(&c.x, r, j));
-                    }
-                }
-            }
+            Call::ColumnSum(c) => self.add_rows(&c.out, &c.x, |_, _| 0),
             Call::Rope(c) => self.rope(c),
             Call::Attend(c) => self.attend(c),
             Call::AttendBack(c) => self.attend_back(c),
@@ -185,27 +171,14 @@ impl Backend for Oracle {
                     g * sigmoid(g) * o.get(&c.up, r, j)
                 });
             }
-            Call::GatedBack(c) => {
-                self.each(&c.dgate, |o, r, j| {
-                    let (g, s) = (o.get(&c.gate, r, j), sigmoid(o.get(&c.gate, r, j)));
-                    o.get(&c.dy, r, j) * o.get(&c.up, r, j) * (s + g * s * (1.0 - s))
-                });
-                self.each(&c.dup, |o, r, j| {
-                    let g = o.get(&c.gate, r, j);
-                    o.get(&c.dy, r, j) * g * sigmoid(g)
-                });
-            }
+            Call::GatedBack(c) => self.gated_back(c),
             Call::Add(c) => {
                 self.each(&c.y, |o, r, j| o.get(&c.a, r, j) + f64::from(c.scale) * o.get(&c.b, r, j));
             }
             Call::Gather(c) => self.each(&c.out, |o, r, j| o.get(&c.x, o.id(&c.rows, r), j)),
             Call::Scatter(c) => {
                 self.each(&c.dx, |_, _, _| 0.0);
-                for r in 0..c.dy.rows {
-                    for j in 0..c.dy.cols {
-                        self.set(&c.dx, self.id(&c.rows, r), j, self.get(&c.dy, r, j));
-                    }
-                }
+                self.add_rows(&c.dx, &c.dy, |o, r| o.id(&c.rows, r));
             }
             Call::CrossEntropy(c) => self.cross_entropy(c),
             Call::TopK(c) => self.top_k(c),
@@ -227,6 +200,36 @@ fn sigmoid(x: f64) -> f64 {
 }
 
 impl Oracle {
+    /// to[row(r)] += x[r], for every row r of x.
+    fn add_rows(&mut self, to: &View, x: &View, row: impl Fn(&Self, usize) -> usize) {
+        for r in 0..x.rows {
+            for j in 0..x.cols {
+                self.add_to(to, row(self, r), j, Store::Accumulate, self.get(x, r, j));
+            }
+        }
+    }
+
+    fn gated_back(&mut self, c: &call::GatedBack) {
+        self.each(&c.dgate, |o, r, j| {
+            let (g, s) = (o.get(&c.gate, r, j), sigmoid(o.get(&c.gate, r, j)));
+            o.get(&c.dy, r, j) * o.get(&c.up, r, j) * (s + g * s * (1.0 - s))
+        });
+        self.each(&c.dup, |o, r, j| {
+            let g = o.get(&c.gate, r, j);
+            o.get(&c.dy, r, j) * g * sigmoid(g)
+        });
+    }
+
+    fn rms_norm_weight_back(&mut self, c: &call::RmsNormWeightBack) {
+        for r in 0..c.x.rows {
+            for j in 0..c.x.cols {
+                let s = self.get(&c.rstd, r, j / c.width);
+                let d = self.get(&c.dy, r, j) * self.get(&c.x, r, j) * s;
+                self.add_to(&c.dweight, 0, j % c.width, Store::Accumulate, d);
+            }
+        }
+    }
+
     fn rms_norm(&mut self, c: &call::RmsNorm) {
         for r in 0..c.x.rows {
             for g in 0..c.x.cols / c.width {

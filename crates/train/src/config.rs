@@ -123,7 +123,7 @@ impl Default for TuneConfig {
             dropout: 0.0,
             steps: None,
             epochs: 1.0,
-            batch_size: 8,
+            batch_size: 4,
             micro_batch: 2,
             context: None,
             max_length_policy: LengthPolicy::Error,

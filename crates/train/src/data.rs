@@ -1,6 +1,12 @@
-//! Which examples a step trains on: a pure function of (seed, step).
+//! The examples of a run, and which of them a step trains on: a pure function of (seed, step).
 
-use planish_text::order;
+use std::path::PathBuf;
+
+use planish_base::{Error, Result};
+use planish_engine::Model;
+use planish_text::{Dataset, Encoder, Example, LoadOptions, Message, load, order, split};
+
+use crate::config::TuneConfig;
 
 /// The order of a run's examples: each epoch is a permutation of its own, and a batch may reach over its end.
 #[derive(Clone, Copy, Debug)]
@@ -16,14 +22,14 @@ pub struct Order {
 impl Order {
     /// Indices of step `s`, counted from 0.
     pub fn step(&self, s: usize) -> Vec<usize> {
-        let (mut out, mut epoch) = (Vec::with_capacity(self.batch_size), None);
+        let mut out = Vec::with_capacity(self.batch_size);
+        let mut current = (usize::MAX, Vec::new());
         for k in s * self.batch_size..(s + 1) * self.batch_size {
-            let (e, i) = (k / self.examples, k % self.examples);
-            let (_, permutation) = match epoch.take() {
-                Some((known, p)) if known == e => epoch.insert((known, p)),
-                _ => epoch.insert((e, order(self.seed, e as u32, self.examples))),
-            };
-            out.push(permutation[i]);
+            let epoch = k / self.examples;
+            if current.0 != epoch {
+                current = (epoch, order(self.seed, epoch as u32, self.examples));
+            }
+            out.push(current.1[k % self.examples]);
         }
         out
     }
@@ -31,6 +37,92 @@ impl Order {
     /// Steps of this many passes over the data, at least one.
     pub fn steps(&self, epochs: f64) -> usize {
         ((self.examples as f64 * epochs / self.batch_size as f64).ceil() as usize).max(1)
+    }
+}
+
+/// The examples of a run.
+pub(crate) struct Data {
+    /// All examples that were read.
+    pub dataset: Dataset,
+    /// Indices of those trained on.
+    pub train: Vec<usize>,
+    /// Held-out examples: indices of the same data, or data of their own.
+    eval: Eval,
+    /// Longest sequence of the run.
+    pub context: usize,
+}
+
+enum Eval {
+    Split(Vec<usize>),
+    Own(Dataset),
+}
+
+impl Data {
+    pub fn load(config: &TuneConfig, model: &Model) -> Result<Data> {
+        let context = config.context.unwrap_or(model.spec.context);
+        let options = LoadOptions { context, policy: config.max_length_policy, ..LoadOptions::default() };
+        let read =
+            |paths: &[PathBuf]| load(paths, model.tokenizer.as_ref(), model.template.as_ref(), &options);
+        let dataset = read(&config.data)?;
+        let n = dataset.examples.len();
+        let (train, eval) = match config.eval_data.is_empty() {
+            false => ((0..n).collect(), Eval::Own(read(&config.eval_data)?)),
+            true => {
+                let (train, eval) = split(config.seed, n, config.eval_split.count(n));
+                (train, Eval::Split(eval))
+            }
+        };
+        let mut data = Data { dataset, train, eval, context };
+        for e in data.train_examples().into_iter().chain(data.eval_examples()) {
+            if let Some(id) = e.ids.iter().find(|id| **id as usize >= model.spec.vocab) {
+                let message = format!("{}: token id {id} of a vocabulary of {}", e.place, model.spec.vocab);
+                return Err(Error::input("token id", message));
+            }
+        }
+        let longest =
+            data.train_examples().into_iter().chain(data.eval_examples()).map(|e| e.ids.len()).max();
+        data.context = config.context.unwrap_or(longest.unwrap_or(1)).max(1);
+        Ok(data)
+    }
+
+    pub fn train_examples(&self) -> Vec<&Example> {
+        self.train.iter().map(|&i| &self.dataset.examples[i]).collect()
+    }
+
+    pub fn eval_examples(&self) -> Vec<&Example> {
+        match &self.eval {
+            Eval::Split(indices) => indices.iter().map(|&i| &self.dataset.examples[i]).collect(),
+            Eval::Own(d) => d.examples.iter().collect(),
+        }
+    }
+
+    /// The examples of step `s`, counted from 0.
+    pub fn step(&self, order: &Order, s: usize) -> Vec<&Example> {
+        let example = |i: usize| &self.dataset.examples[self.train[i]];
+        order.step(s).into_iter().map(example).collect()
+    }
+
+    /// The given prompt as a user's turn, else what the first held-out example (or training example) is asked.
+    pub fn sample_prompt(&self, config: &TuneConfig, model: &Model) -> Result<Vec<u32>> {
+        let Some(tokenizer) = &model.tokenizer else { return Ok(Vec::new()) };
+        if let Some(text) = &config.sample_prompt {
+            return match &model.template {
+                Some(template) => {
+                    let encoder = Encoder {
+                        tokenizer: Some(tokenizer),
+                        template: Some(template),
+                        ..Default::default()
+                    };
+                    encoder.chat_prompt(&[Message::new("user", text.as_str())], None)
+                }
+                None => tokenizer.prompt(text),
+            };
+        }
+        let example = self.eval_examples().first().copied().or(self.train_examples().first().copied());
+        let Some(example) = example else { return Ok(Vec::new()) };
+        // Text is trained from its first token on: then a few tokens are the prompt.
+        let first_trained = example.trained.iter().position(|t| *t).unwrap_or(0);
+        Ok(example.ids[..first_trained.max(8).min(example.ids.len())].to_vec())
     }
 }
 

@@ -51,11 +51,6 @@ impl RunDir {
         self.path.join("peft")
     }
 
-    /// The Ollama Modelfile.
-    pub fn modelfile(&self) -> PathBuf {
-        self.path.join("Modelfile")
-    }
-
     /// Points `weights/latest` to step N.
     ///
     /// # Errors

@@ -4,19 +4,20 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use planish_base::{CancelToken, Error, Kind, Result};
+use planish_base::{CancelToken, Kind, Result};
 use planish_compute::Isa;
 use planish_engine::score::{self, Summary};
 use planish_engine::{
-    AdapterFile, Engine, EngineOptions, Model, Provenance, Sampler, SamplerOptions, Session, Stop, generate,
+    AdapterFile, Engine, EngineOptions, Model, ModelfileOptions, Provenance, Sampler, SamplerOptions,
+    Session, Stop, generate, modelfile,
 };
 use planish_model::{AdapterSet, AdapterSpec, Trainable};
-use planish_store::{fs, process};
-use planish_text::{Dataset, Example, LoadOptions, load, split};
+use planish_store::process;
+use planish_text::Example;
 use serde_json::{Value, json};
 
 use crate::config::{Decay, TuneConfig};
-use crate::data::Order;
+use crate::data::{Data, Order};
 use crate::events::{Events, SCHEMA, now};
 use crate::optim::{self, OptimSettings, OptimState, Target};
 use crate::plan::{self, Plan, Time, Tokens};
@@ -111,60 +112,6 @@ pub fn tune(
     result
 }
 
-/// The examples of a run.
-struct Data {
-    dataset: Dataset,
-    train: Vec<usize>,
-    /// Held-out examples: indices of the same data, or data of their own.
-    eval: Eval,
-    context: usize,
-}
-
-enum Eval {
-    Split(Vec<usize>),
-    Own(Dataset),
-}
-
-impl Data {
-    fn load(config: &TuneConfig, model: &Model) -> Result<Data> {
-        let context = config.context.unwrap_or(model.spec.context);
-        let options = LoadOptions { context, policy: config.max_length_policy, ..LoadOptions::default() };
-        let read =
-            |paths: &[PathBuf]| load(paths, model.tokenizer.as_ref(), model.template.as_ref(), &options);
-        let dataset = read(&config.data)?;
-        let n = dataset.examples.len();
-        let (train, eval) = match config.eval_data.is_empty() {
-            false => ((0..n).collect(), Eval::Own(read(&config.eval_data)?)),
-            true => {
-                let (train, eval) = split(config.seed, n, config.eval_split.count(n));
-                (train, Eval::Split(eval))
-            }
-        };
-        let mut data = Data { dataset, train, eval, context };
-        for e in data.train_examples().into_iter().chain(data.eval_examples()) {
-            if let Some(id) = e.ids.iter().find(|id| **id as usize >= model.spec.vocab) {
-                let message = format!("{}: token id {id} of a vocabulary of {}", e.place, model.spec.vocab);
-                return Err(Error::input("token id", message));
-            }
-        }
-        let longest =
-            data.train_examples().into_iter().chain(data.eval_examples()).map(|e| e.ids.len()).max();
-        data.context = config.context.unwrap_or(longest.unwrap_or(1)).max(1);
-        Ok(data)
-    }
-
-    fn train_examples(&self) -> Vec<&Example> {
-        self.train.iter().map(|&i| &self.dataset.examples[i]).collect()
-    }
-
-    fn eval_examples(&self) -> Vec<&Example> {
-        match &self.eval {
-            Eval::Split(indices) => indices.iter().map(|&i| &self.dataset.examples[i]).collect(),
-            Eval::Own(d) => d.examples.iter().collect(),
-        }
-    }
-}
-
 /// A run that is ready to train.
 struct Run<'a> {
     config: &'a TuneConfig,
@@ -183,7 +130,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(config: &'a TuneConfig, model: Model, data: Data, process_bytes: u64) -> Result<Run<'a>> {
         let adapter = config.adapter()?;
-        let prompt = sample_prompt(config, &model, &data)?;
+        let prompt = data.sample_prompt(config, &model)?;
         let sample_room = prompt.len() + config.sample_tokens;
         let context = data.context.max(sample_room).min(model.spec.context);
         let tokens = data.context * config.micro_batch.min(config.batch_size);
@@ -225,11 +172,6 @@ impl<'a> Run<'a> {
         Ok(run)
     }
 
-    fn examples(&self, step: usize) -> Vec<&Example> {
-        let all = self.data.train_examples();
-        self.order.step(step).into_iter().map(|i| all[i]).collect()
-    }
-
     /// Times the gradients of one micro-batch; the first step zeroes them again.
     fn probe(&mut self) -> Result<Time> {
         let all = self.data.train_examples();
@@ -245,8 +187,9 @@ impl<'a> Run<'a> {
     }
 
     fn flow(&self) -> planish_compute::Program {
-        let examples = self.examples(0);
-        let b = planish_text::batch(&examples[..self.config.micro_batch.min(examples.len())]);
+        let mut micro = self.data.step(&self.order, 0);
+        micro.truncate(self.config.micro_batch);
+        let b = planish_text::batch(&micro);
         let segments = score::segments(&b);
         self.engine.training_program(&score::ragged(&b, &segments), &[&self.set]).0
     }
@@ -319,8 +262,7 @@ impl<'a> Run<'a> {
 
     fn one_step(&mut self, lr: f64, events: &mut Events, observer: &mut dyn Observer) -> Result<()> {
         let start = Instant::now();
-        let all = self.data.train_examples();
-        let examples: Vec<&Example> = self.order.step(self.step).into_iter().map(|i| all[i]).collect();
+        let examples = self.data.step(&self.order, self.step);
         let set = [&self.set];
         let report = self.trainer.step(&mut self.engine, &set, &examples, self.step, lr, self.config.seed)?;
         self.step += 1;
@@ -387,8 +329,15 @@ impl<'a> Run<'a> {
         file.write_gguf(&self.engine.model, &weights, &Provenance::default())?;
         dir.set_latest(self.step)?;
         file.write_peft(&self.engine.model, &dir.peft())?;
-        // MODELFILE
-        Ok(())
+        let model = &self.engine.model;
+        // The base may lie anywhere, so its path is absolute; the adapter lies in the run.
+        let from = std::path::absolute(&model.path).unwrap_or_else(|_| model.path.clone());
+        let options = ModelfileOptions {
+            from: &from.to_string_lossy(),
+            adapter: Some(&format!("./weights/step_{}.gguf", self.step)),
+            num_ctx: model.spec.context,
+        };
+        dir.write_text("Modelfile", &modelfile(model, &options)?)
     }
 
     fn tuned(&self, outcome: Outcome, dir: Option<&RunDir>) -> Tuned {
@@ -417,29 +366,6 @@ fn targets(set: &AdapterSet, config: &TuneConfig) -> Vec<Target> {
             weight_decay: decay(param.view.rows),
         })
         .collect()
-}
-
-/// The given prompt as a user's turn, else what the first held-out example (or training example) is asked.
-fn sample_prompt(config: &TuneConfig, model: &Model, data: &Data) -> Result<Vec<u32>> {
-    let Some(tokenizer) = &model.tokenizer else { return Ok(Vec::new()) };
-    if let Some(text) = &config.sample_prompt {
-        return match &model.template {
-            Some(template) => {
-                let encoder = planish_text::Encoder {
-                    tokenizer: Some(tokenizer),
-                    template: Some(template),
-                    ..Default::default()
-                };
-                encoder.chat_prompt(&[planish_text::Message::new("user", text.as_str())], None)
-            }
-            None => tokenizer.prompt(text),
-        };
-    }
-    let example = data.eval_examples().first().copied().or(data.train_examples().first().copied());
-    let Some(example) = example else { return Ok(Vec::new()) };
-    // Text is trained from its first token on: then a few tokens are the prompt.
-    let first_trained = example.trained.iter().position(|t| *t).unwrap_or(0);
-    Ok(example.ids[..first_trained.max(8).min(example.ids.len())].to_vec())
 }
 
 #[allow(clippy::too_many_arguments)]

@@ -1,0 +1,98 @@
+//! What planish writes, loaded by llama.cpp itself. Needs PLANISH_PYTHON, a Python with xllamacpp.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)] // tests fail by panicking, read the environment, run Python
+#![allow(clippy::print_stderr)] // they say what they skip
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::{TestGguf, adapted, golden, logits, sequences};
+use planish_base::TypeId;
+use planish_engine::{AdapterFile, Binding, MergeType, Provenance, merge};
+
+const BASE: &str = "tied_gqa";
+
+/// Arguments: model, adapter or nothing, token ids. Prints [[id, log-probability], ..] after each prefix.
+const PROBE: &str = r#"
+import json, sys, xllamacpp as x
+p = x.CommonParams()
+p.model.path = sys.argv[1]
+if sys.argv[2]:
+    p.lora_adapters = [x.CommonAdapterLoraInfo(sys.argv[2], 1.0)]
+p.cache_type_k = p.cache_type_v = x.ggml_type.GGML_TYPE_F32
+p.flash_attn_type = x.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+p.n_ctx = 64
+p.n_parallel = 1
+p.warmup = False
+p.verbosity = 1
+p.cpuparams.n_threads = p.cpuparams_batch.n_threads = 1
+s = x.Server(p)
+ids = json.loads(sys.argv[3])
+out = []
+for n in range(1, len(ids) + 1):
+    a = s.handle_completions({"prompt": ids[:n], "n_predict": 1, "n_probs": 20, "temperature": 0.0,
+                              "cache_prompt": False, "post_sampling_probs": False})
+    if "error" in a:
+        sys.exit(str(a["error"]))
+    top = a["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+    out.append([[t["id"], t["logprob"]] for t in top])
+print("RESULT" + json.dumps(out))
+"#;
+
+type Top = Vec<Vec<(usize, f64)>>;
+
+fn probe(python: &str, model: &Path, adapter: Option<&Path>, ids: &[u32]) -> Top {
+    let adapter = adapter.map_or(String::new(), |a| a.display().to_string());
+    let ids = serde_json::to_string(ids).unwrap();
+    let out = Command::new(python).args(["-c", PROBE]).arg(model).args([&adapter, &ids]).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    let result = text.lines().find_map(|l| l.strip_prefix("RESULT"));
+    serde_json::from_str(result.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&out.stderr))))
+        .unwrap()
+}
+
+/// The largest difference between llama.cpp's log-probabilities and those of our logits.
+fn distance(got: &Top, logits: &[f32], vocab: usize) -> f64 {
+    let mut worst = 0f64;
+    assert_eq!(got.len() * vocab, logits.len());
+    for (top, row) in got.iter().zip(logits.chunks(vocab)) {
+        let max = row.iter().copied().fold(f32::MIN, f32::max);
+        let sum = row.iter().map(|l| f64::from(l - max).exp()).sum::<f64>().ln();
+        assert_eq!(top.len(), 20);
+        worst = top.iter().map(|(id, l)| (f64::from(row[*id] - max) - sum - l).abs()).fold(worst, f64::max);
+    }
+    worst
+}
+
+#[test]
+fn llama_cpp_gives_the_same_log_probabilities() {
+    let Ok(python) = std::env::var("PLANISH_PYTHON") else {
+        eprintln!("SKIPPED: PLANISH_PYTHON is not set");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let model = TestGguf::golden(BASE).open(&path("base.gguf"));
+    let peft = golden(BASE).join("peft");
+    let adapter = AdapterFile::read(&peft, &model, Binding::Strict).unwrap();
+    adapter.write_gguf(&model, &path("a.gguf"), &Provenance::default()).unwrap();
+    let ids = &sequences(BASE)[0][..8];
+    let (mut engine, set) = adapted(&path("base.gguf"), &peft);
+    let want = logits(&mut engine, ids, &[&set]);
+    let vocab = engine.model.spec.vocab;
+    let with = probe(&python, &path("base.gguf"), Some(&path("a.gguf")), ids);
+    let without = probe(&python, &path("base.gguf"), None, ids);
+    assert!(distance(&with, &want, vocab) < 1e-3, "{:e}", distance(&with, &want, vocab));
+    assert!(distance(&without, &want, vocab) > 0.1, "the adapter must matter");
+    // llama.cpp rounds activations too where weights are not F32.
+    for (ty, tolerance) in
+        [(TypeId::F32, 1e-3), (TypeId::F16, 2e-2), (TypeId::BF16, 0.1), (TypeId::Q8_0, 0.3)]
+    {
+        merge(&model, &[(adapter.clone(), 1.0)], &path("m.gguf"), MergeType::As(ty)).unwrap();
+        let mut merged = common::engine(planish_engine::Model::open(&path("m.gguf")).unwrap());
+        let want = logits(&mut merged, ids, &[]);
+        let worst = distance(&probe(&python, &path("m.gguf"), None, ids), &want, vocab);
+        assert!(worst < tolerance, "{}: {worst:e}", ty.name());
+    }
+}

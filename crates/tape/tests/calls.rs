@@ -1,0 +1,234 @@
+//! Kernels against the oracle where OPS does not reach: odd shapes and block types of products, decoding, the
+//! optimizer. Every call of the table is executed by some case here or by an operation's example.
+#![allow(clippy::unwrap_used)] // a failed set-up is a failed test
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use planish_base::TypeId;
+use planish_base::rng::{Purpose, Stream};
+use planish_compute::call::*;
+use planish_compute::quant::QUANTS;
+use planish_compute::{Backend, CpuBackend, Isa, View};
+use planish_tape::ops::{Example, OPS};
+use planish_tape::oracle::Oracle;
+use planish_tape::{Mode, Tape};
+
+/// Makes operands, hands out the calls and what to compare.
+type Case = fn(&mut dyn Backend) -> (Vec<Call>, Vec<View>);
+
+fn floats(b: &mut dyn Backend, rows: usize, cols: usize, stream: u32) -> View {
+    let home = b.alloc((rows * cols * 4) as u64).unwrap();
+    let view = View::new(home, 0, rows, cols, TypeId::F32);
+    b.upload_f32(&view, &Example::normals(stream, rows * cols));
+    view
+}
+
+fn words(b: &mut dyn Backend, rows: usize, cols: usize, values: &[u32]) -> View {
+    let home = b.alloc((rows * cols * 4) as u64).unwrap();
+    let view = View::new(home, 0, rows, cols, TypeId::I32);
+    b.upload_u32(&view, values);
+    view
+}
+
+/// Random blocks of a type, every two-byte scale a harmless half.
+fn blocks(b: &mut dyn Backend, rows: usize, cols: usize, dtype: TypeId) -> View {
+    let layout = dtype.layout().unwrap();
+    let stream = Stream::new(9, Purpose::Init, dtype.0);
+    let n = rows * cols / layout.block as usize;
+    let mut bytes = Vec::new();
+    for block in 0..n as u64 {
+        let size = layout.bytes as usize;
+        let mut one: Vec<u8> =
+            (0..size as u64).map(|i| (stream.u64(block * size as u64 + i) & 0xff) as u8).collect();
+        let halves: &[usize] = match dtype {
+            TypeId::F32 => &[2],
+            TypeId::Q6_K => &[208],
+            TypeId::Q4_1 | TypeId::Q4_K => &[0, 2],
+            _ => &[0],
+        };
+        for &at in halves {
+            // 0x2c00 is 2^-4 as a half; as the upper half of a single, or a bfloat16, it is tiny but normal.
+            one[at..at + 2].copy_from_slice(&(0x2c00 | stream.u64(block) as u16 & 0x3ff).to_le_bytes());
+        }
+        bytes.extend(one);
+    }
+    View::new(b.import(Arc::new(bytes)), 0, rows, cols, dtype)
+}
+
+fn product(
+    b: &mut dyn Backend,
+    m: usize,
+    k: usize,
+    n: usize,
+    a_along: Along,
+    b_along: Along,
+) -> (Call, View) {
+    let shape = |along, outer, k| if along == Along::K { (outer, k) } else { (k, outer) };
+    let ((ar, ac), (br, bc)) = (shape(a_along, m, k), shape(b_along, n, k));
+    let (a, w, c) = (floats(b, ar, ac, 1), floats(b, br, bc, 2), floats(b, m, n, 3));
+    let (scale, store, product) = (0.75, Store::Accumulate, Product::Packed);
+    (MatMul { a, b: w, c, a_along, b_along, scale, store, product }.into(), c)
+}
+
+/// Ragged tiles, one row, one column, k of 1, odd k, k over two blocks.
+fn products(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
+    let shapes = [(1, 1, 1), (1, 257, 17), (7, 3, 1), (6, 16, 16), (13, 300, 33), (97, 1, 31), (5, 520, 400)];
+    let along = [Along::K, Along::Outer];
+    let layouts = along.into_iter().flat_map(|a| along.into_iter().map(move |b| (a, b)));
+    layouts
+        .flat_map(|(x, y)| shapes.map(|(m, k, n)| (m, k, n, x, y)))
+        .map(|(m, k, n, x, y)| product(b, m, k, n, x, y))
+        .unzip()
+}
+
+/// Every block type as the second operand, along both directions, packed and as dot products.
+fn block_types(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
+    let (mut calls, mut out) = (Vec::new(), Vec::new());
+    for quant in QUANTS {
+        let w = blocks(b, 37, 512, quant.id);
+        for product in [Product::Packed, Product::Dot] {
+            let (a, c) = (floats(b, 9, 512, 1), floats(b, 9, 37, 2));
+            let (along, store) = (Along::K, Store::Accumulate);
+            calls.push(
+                MatMul { a, b: w, c, a_along: along, b_along: along, scale: 2.0, store, product }.into(),
+            );
+            out.push(c);
+        }
+        let (a, c) = (floats(b, 9, 37, 1), floats(b, 9, 512, 2));
+        let (a_along, b_along, store) = (Along::K, Along::Outer, Store::Replace);
+        let product = Product::Packed;
+        calls.push(MatMul { a, b: w, c, a_along, b_along, scale: 1.0, store, product }.into());
+        let rows = floats(b, 3, 512, 4);
+        let ids = words(b, 3, 1, &[36, 0, 11]);
+        calls.push(Embed { ids, table: w, out: rows }.into());
+        out.extend([c, rows]);
+    }
+    (calls, out)
+}
+
+/// Two slots of different length, appended to in two passes over blocks in any order.
+fn kv_blocks(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
+    let heads = Heads { query: 4, kv: 2, width: 12, scale: 0.3 };
+    let table = words(b, 2, 2, &[3, 0, 1, 2]);
+    let (k_blocks, v_blocks) = (floats(b, 4 * 2 * 12, 64, 5), floats(b, 4 * 2 * 64, 12, 6));
+    let (mut calls, mut out) = (Vec::<Call>::new(), Vec::new());
+    for segments in [vec![0, 70, 0, 0, 70, 9, 0, 1], vec![0, 1, 70, 0, 1, 5, 9, 1]] {
+        let n = (segments[1] + segments[5]) as usize;
+        let segments = words(b, 2, 4, &segments);
+        let (q, k, v) = (floats(b, n, 48, 7), floats(b, n, 24, 8), floats(b, n, 24, 9));
+        let y = floats(b, n, 48, 10);
+        calls.push(KvAppend { k, v, segments, table, k_blocks, v_blocks, heads }.into());
+        calls.push(AttendBlocks { q, segments, table, k_blocks, v_blocks, out: y, heads }.into());
+        out.push(y);
+    }
+    (calls, out)
+}
+
+fn top_k(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
+    let (logits, logprobs) = (floats(b, 3, 1000, 1), floats(b, 3, 7, 2));
+    let ids = words(b, 3, 7, &[0; 21]);
+    (vec![TopK { logits, ids, logprobs }.into()], vec![ids, logprobs])
+}
+
+fn optimizer(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
+    let n = 40_000;
+    let [grad, param, m, v] = [1, 2, 3, 4].map(|s| floats(b, 1, n, s));
+    let squares = Example::normals(4, n).iter().map(|x| x * x).collect::<Vec<_>>();
+    b.upload_f32(&v, &squares);
+    let hyper = floats(b, 1, 9, 5);
+    b.upload_f32(&hyper, &[1e-2, 0.9, 0.1, 0.999, 0.001, 1e-8, 0.271, 0.003, 0.5]);
+    let home = b.alloc(10 * 8).unwrap();
+    let sums = View::new(home, 0, 1, n.div_ceil(SUM_BLOCK), TypeId::F64);
+    let calls = vec![
+        SumSquares { x: grad, out: sums }.into(),
+        AdamW { grad, hyper, param, m, v, weight_decay: 0.1 }.into(),
+    ];
+    (calls, vec![param, m, v])
+}
+
+const CASES: &[(&str, Case)] = &[
+    ("products", products),
+    ("block types", block_types),
+    ("KV blocks", kv_blocks),
+    ("top k", top_k),
+    ("optimizer", optimizer),
+];
+
+fn run(case: Case, backend: &mut dyn Backend) -> Vec<Vec<f32>> {
+    let (calls, out) = case(backend);
+    calls.iter().for_each(|c| backend.exec(c));
+    let as_floats = |v: &View| match v.dtype {
+        TypeId::I32 => backend.download_u32(v).iter().map(|x| *x as f32).collect(),
+        _ => backend.download_f32(v),
+    };
+    out.iter().map(as_floats).collect()
+}
+
+#[test]
+fn kernels_agree_with_the_oracle() {
+    for (name, case) in CASES {
+        let want = run(*case, &mut Oracle::default());
+        for isa in [Isa::Scalar, Isa::Avx2].into_iter().filter(|i| i.is_available()) {
+            let got = run(*case, &mut CpuBackend::new(isa, 2).unwrap());
+            for (i, (w, g)) in want.iter().zip(&got).enumerate() {
+                let norm = w.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+                let error = w.iter().zip(g).map(|(w, g)| f64::from(w - g).powi(2)).sum::<f64>().sqrt();
+                assert!(error <= 3e-6 * norm, "{name} {i} on {}: off by {error:e} of {norm:e}", isa.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn bits_do_not_depend_on_the_number_of_threads() {
+    for (name, case) in CASES {
+        let bits = |threads| {
+            let values = run(*case, &mut CpuBackend::new(Isa::detect(), threads).unwrap());
+            values.into_iter().flatten().map(f32::to_bits).collect::<Vec<_>>()
+        };
+        let one = bits(1);
+        for threads in [2, 3, 8] {
+            assert!(bits(threads) == one, "{name} on {threads} threads");
+        }
+    }
+}
+
+/// A row of a packed product has the same bits alone as among others.
+#[test]
+fn bits_of_a_row_do_not_depend_on_its_neighbours() {
+    let mut b = CpuBackend::new(Isa::detect(), 2).unwrap();
+    let (a, w) = (floats(&mut b, 40, 600, 1), floats(&mut b, 50, 600, 2));
+    let (all, one) = (floats(&mut b, 40, 50, 3), floats(&mut b, 1, 50, 4));
+    for product in [Product::Packed, Product::Dot] {
+        let mut times = |a: View, c: View| {
+            let (along, store) = (Along::K, Store::Replace);
+            b.exec(&MatMul { a, b: w, c, a_along: along, b_along: along, scale: 1.0, store, product }.into());
+            b.download_f32(&c)
+        };
+        let whole = times(a, all);
+        for r in [0, 5, 39] {
+            assert_eq!(times(a.rows_range(r, 1), one), whole[r * 50..(r + 1) * 50], "row {r}");
+        }
+    }
+}
+
+#[test]
+fn every_call_is_tested() {
+    let mut seen = BTreeSet::new();
+    let mut oracle = Oracle::default();
+    for (_, case) in CASES {
+        seen.extend(case(&mut oracle).0.iter().map(Call::name));
+    }
+    for op in OPS {
+        let mut t = Tape::new(Mode::Train, Product::Packed);
+        let mut e = Example::new(&mut oracle);
+        let y = (op.example)(&mut t, &mut e);
+        let seed = t.view(y);
+        t.seed(y, seed);
+        t.backward();
+        seen.extend(t.finish().calls().iter().map(Call::name));
+    }
+    let missing: Vec<_> = CALLS.iter().filter(|c| !seen.contains(*c)).collect();
+    assert!(missing.is_empty(), "no test executes {missing:?}");
+}
