@@ -59,6 +59,10 @@ pub struct Tuned {
     pub final_loss: Option<f64>,
     /// Held-out loss before and after.
     pub eval: Option<(Summary, Summary)>,
+    /// The most memory that the process had at one time.
+    pub peak_bytes: u64,
+    /// The most that the plan expected.
+    pub planned_bytes: u64,
     /// The adapter, as GGUF.
     pub adapter: Option<PathBuf>,
     /// The adapter, as PEFT directory.
@@ -107,7 +111,8 @@ pub fn tune(
         "run_end",
         None,
         json!({"ended_at": now(), "reason": reason, "final_step": run.step, "final_loss": run.last_loss,
-               "exit_code": exit_code, "error": error}),
+               "exit_code": exit_code, "error": error,
+               "extra": {"peak_bytes": process::peak_resident_bytes()}}),
     )?;
     result
 }
@@ -346,6 +351,8 @@ impl<'a> Run<'a> {
             steps: self.step,
             final_loss: self.last_loss,
             eval: None,
+            peak_bytes: process::peak_resident_bytes(),
+            planned_bytes: self.plan.memory.total_bytes,
             adapter: dir.map(|d| d.weights(self.step)),
             peft: dir.map(RunDir::peft),
         }

@@ -1,19 +1,21 @@
 //! `planish tune`: fine-tunes a model.
 
+mod plan;
 mod progress;
 mod settings;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use planish_base::{Error, Kind, Result};
 use planish_engine::score::Summary;
-use planish_train::{Outcome, Plan, Tuned};
+use planish_train::{Outcome, TuneConfig, Tuned};
 use serde_json::{Value, json};
 
 use crate::Context;
 use crate::date::stamp;
 use crate::env;
 use crate::output::Out;
+use plan::mb;
 use progress::Progress;
 use settings::Settings;
 
@@ -52,9 +54,9 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     let mut out = Out::new();
     match (args.dry_run, cx.json) {
         (true, true) => out.json(&json!({"plan": progress.plan()}))?,
-        (true, false) => out.line(&progress.plan().map_or_else(String::new, plan_text))?,
+        (true, false) => out.line(&progress.plan().map_or_else(String::new, plan::text))?,
         (false, true) => out.json(&object(&tuned, &dir))?,
-        (false, false) => print(&tuned, &dir, &mut out)?,
+        (false, false) => print(&tuned, &config, &dir, &mut out)?,
     }
     out.flush()?;
     match tuned.outcome {
@@ -66,56 +68,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     }
 }
 
-/// The plan for people.
-fn plan_text(plan: &Plan) -> String {
-    let (m, t) = (&plan.memory, &plan.tokens);
-    let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
-    let share = 100.0 * plan.trained_parameters as f64 / plan.base_parameters.max(1) as f64;
-    let lengths = &t.data.lengths;
-    let mut lines = vec![
-        format!(
-            "trained     {} values beside {} of the base ({share:.2} %)",
-            plan.trained_parameters, plan.base_parameters
-        ),
-        format!(
-            "examples    {} to train on, {} held out; {} dropped, {} truncated, {} split",
-            t.train_examples, t.eval_examples, t.data.dropped, t.data.truncated, t.data.split
-        ),
-        format!(
-            "lengths     median {}, 95 % {}, 99 % {}, longest {} tokens",
-            lengths.p50, lengths.p95, lengths.p99, lengths.max
-        ),
-        format!(
-            "steps       {}: {} tokens, {} of them in the loss",
-            plan.steps, t.run_tokens, t.run_trained_tokens
-        ),
-        format!(
-            "memory      {}: weights {}, activations {}, adapter {}, gradients {}, optimizer {}, KV cache {}, \
-             scratch {}, program and data {}",
-            mb(m.total_bytes),
-            mb(m.weights_bytes),
-            mb(m.activations_bytes),
-            mb(m.adapter_bytes),
-            mb(m.gradients_bytes),
-            mb(m.slots_bytes),
-            mb(m.kv_bytes),
-            mb(m.scratch_bytes),
-            mb(m.process_bytes)
-        ),
-        format!(
-            "time        {} at {:.0} tokens/s, without evaluation and samples",
-            progress::duration(plan.time.training_seconds),
-            plan.time.tokens_per_second
-        ),
-    ];
-    if let Some(e) = &t.data.end_of_turn {
-        let line = format!("end of turn {:.1} trained tokens an example, at least {}", e.mean, e.min);
-        lines.insert(3, line);
-    }
-    lines.join("\n")
-}
-
-fn object(tuned: &Tuned, dir: &std::path::Path) -> Value {
+fn object(tuned: &Tuned, dir: &Path) -> Value {
     let outcome = match tuned.outcome {
         Outcome::Completed => "completed",
         Outcome::Planned => "planned",
@@ -128,23 +81,30 @@ fn object(tuned: &Tuned, dir: &std::path::Path) -> Value {
         "steps": tuned.steps,
         "final_loss": tuned.final_loss,
         "eval": tuned.eval.as_ref().map(|(before, after)| json!({"before": loss(before), "after": loss(after)})),
+        "peak_bytes": tuned.peak_bytes,
+        "planned_bytes": tuned.planned_bytes,
         "run": dir.display().to_string(),
         "adapter": path(&tuned.adapter),
         "peft": path(&tuned.peft),
     }})
 }
 
-fn print(tuned: &Tuned, dir: &std::path::Path, out: &mut Out) -> Result<()> {
+fn print(tuned: &Tuned, config: &TuneConfig, dir: &Path, out: &mut Out) -> Result<()> {
     out.line(&format!("run       {}", dir.display()))?;
     let loss = tuned.final_loss.map_or_else(String::new, |l| format!(", last loss {l:.4}"));
     out.line(&format!("steps     {}{loss}", tuned.steps))?;
     if let Some((before, after)) = &tuned.eval {
         out.line(&format!("held out  loss {:.4} before, {:.4} after", before.loss(), after.loss()))?;
     }
-    for (name, path) in [("adapter", &tuned.adapter), ("peft", &tuned.peft)] {
-        if let Some(path) = path {
-            out.line(&format!("{name:8}  {}", path.display()))?;
-        }
-    }
-    Ok(())
+    out.line(&format!("memory    {} at most, {} planned", mb(tuned.peak_bytes), mb(tuned.planned_bytes)))?;
+    let (Some(adapter), Some(peft)) = (&tuned.adapter, &tuned.peft) else { return Ok(()) };
+    out.line(&format!("adapter   {}", adapter.display()))?;
+    out.line(&format!("peft      {}", peft.display()))?;
+    let (base, adapter) = (config.model.display(), adapter.display());
+    let merged = dir.join("merged.gguf");
+    out.line("\nnext")?;
+    out.line(&format!("  planish chat {base} --adapter {adapter}"))?;
+    out.line(&format!("  planish merge {base} {adapter} {} --type q8_0", merged.display()))?;
+    out.line(&format!("  llama-cli -m {base} --lora {adapter}"))?;
+    out.line(&format!("  ollama create NAME -f {}", dir.join("Modelfile").display()))
 }

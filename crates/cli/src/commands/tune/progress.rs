@@ -52,7 +52,7 @@ impl Progress {
 
 impl Observer for Progress {
     fn plan(&mut self, plan: &Plan) {
-        self.say(&super::plan_text(plan));
+        self.say(&super::plan::text(plan));
         if !self.quiet && std::io::stderr().is_terminal() {
             let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}");
             let bar = ProgressBar::new(plan.steps as u64);

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use planish_base::{Error, Result};
 use planish_store::fs;
 use planish_text::LengthPolicy;
-use planish_train::{EvalSplit, TuneConfig};
+use planish_train::{Decay, EvalSplit, TuneConfig};
 
 use crate::flags::{available_threads, length_policy};
 
@@ -55,7 +56,7 @@ pub struct Settings {
     #[arg(long, value_name = "X")]
     epochs: Option<f64>,
 
-    /// Sequences of an optimizer step [default: 8]
+    /// Sequences of an optimizer step [default: 4]
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
 
@@ -95,6 +96,14 @@ pub struct Settings {
     #[arg(long, value_name = "X")]
     weight_decay: Option<f64>,
 
+    /// What weight decay applies to [default: matrices]
+    #[arg(long, value_name = "WHAT", value_parser = decay())]
+    decay: Option<Decay>,
+
+    /// Decay of the optimizer's first and second moment [default: 0.9,0.999]
+    #[arg(long, value_name = "B1,B2", value_parser = betas)]
+    betas: Option<(f64, f64)>,
+
     /// Largest norm of the gradient; 0 never clips [default: 1]
     #[arg(long, value_name = "X")]
     clip: Option<f64>,
@@ -126,6 +135,19 @@ pub struct Settings {
     /// Prompt of the samples [default: that of a held-out example]
     #[arg(long, value_name = "TEXT")]
     sample_prompt: Option<String>,
+}
+
+/// The names of what weight decay applies to.
+fn decay() -> impl TypedValueParser<Value = Decay> {
+    PossibleValuesParser::new(["matrices", "all"]).map(|name| match name.as_str() {
+        "all" => Decay::All,
+        _ => Decay::Matrices,
+    })
+}
+
+fn betas(text: &str) -> Result<(f64, f64), String> {
+    let pair = text.split_once(',').and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)));
+    pair.ok_or_else(|| "expected two numbers, as in 0.9,0.999".to_owned())
 }
 
 /// `0.1` is a share, `10` a number of examples; 0 holds nothing out.
@@ -176,6 +198,8 @@ impl Settings {
         c.warmup = self.warmup.or(c.warmup);
         set(&mut c.optimizer, &self.optimizer);
         set(&mut c.weight_decay, &self.weight_decay);
+        set(&mut c.decay, &self.decay);
+        set(&mut c.betas, &self.betas);
         set(&mut c.clip, &self.clip);
         set(&mut c.seed, &self.seed);
         set(&mut c.threads, &self.threads);
@@ -207,4 +231,48 @@ fn read(path: &Path) -> Result<TuneConfig> {
         config.threads = available_threads();
     }
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
+    /// The help states defaults as text; they are those of `TuneConfig`.
+    #[test]
+    fn help_states_the_real_defaults() {
+        let c = TuneConfig::default();
+        let EvalSplit::Fraction(split) = c.eval_split else { panic!("the default split is a share") };
+        let expected = [
+            ("rank", c.rank.to_string()),
+            ("alpha", c.alpha.to_string()),
+            ("targets", c.targets),
+            ("dropout", c.dropout.to_string()),
+            ("epochs", c.epochs.to_string()),
+            ("batch-size", c.batch_size.to_string()),
+            ("micro-batch", c.micro_batch.to_string()),
+            ("lr", format!("{:e}", c.lr)),
+            ("lr-min", c.lr_min.to_string()),
+            ("schedule", c.schedule),
+            ("optimizer", c.optimizer),
+            ("weight-decay", c.weight_decay.to_string()),
+            ("betas", format!("{},{}", c.betas.0, c.betas.1)),
+            ("clip", c.clip.to_string()),
+            ("seed", c.seed.to_string()),
+            ("eval-split", split.to_string()),
+        ];
+        let command: Command = Only::command();
+        for (flag, value) in expected {
+            let arg = command.get_arguments().find(|a| a.get_long() == Some(flag)).unwrap();
+            let help = arg.get_help().unwrap().to_string();
+            assert!(help.contains(&format!("[default: {value}]")), "--{flag}: {help}, want {value}");
+        }
+    }
 }

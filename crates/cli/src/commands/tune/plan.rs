@@ -1,0 +1,58 @@
+//! The plan for people: what is trained, the data, memory by kind, time.
+
+use planish_train::Plan;
+
+use super::progress::duration;
+
+/// Megabytes with one decimal.
+pub fn mb(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
+/// The plan as a table.
+pub fn text(plan: &Plan) -> String {
+    let (m, t) = (&plan.memory, &plan.tokens);
+    let lengths = &t.data.lengths;
+    let share = 100.0 * plan.trained_parameters as f64 / plan.base_parameters.max(1) as f64;
+    let mut rows = vec![
+        (
+            "trained",
+            format!("{} of {} parameters ({share:.2} %)", plan.trained_parameters, plan.base_parameters),
+        ),
+        ("examples", format!("{} to train on, {} held out", t.train_examples, t.eval_examples)),
+    ];
+    if t.data.dropped + t.data.truncated + t.data.split > 0 {
+        let d = &t.data;
+        rows.push((
+            "too long",
+            format!("{} dropped, {} truncated, {} split", d.dropped, d.truncated, d.split),
+        ));
+    }
+    rows.push((
+        "lengths",
+        format!("{} tokens at the median, {} at 95 %, {} at most", lengths.p50, lengths.p95, lengths.max),
+    ));
+    if let Some(e) = &t.data.end_of_turn {
+        rows.push(("end of turn", format!("trained {:.1} times an example, at least {}", e.mean, e.min)));
+    }
+    let trained = 100.0 * t.run_trained_tokens as f64 / t.run_tokens.max(1) as f64;
+    rows.push((
+        "steps",
+        format!("{}: {} tokens, {trained:.0} % of them in the loss", plan.steps, t.run_tokens),
+    ));
+    let speed = plan.time.tokens_per_second;
+    rows.push(("time", format!("{} at {speed:.0} tokens/s", duration(plan.time.training_seconds))));
+    rows.push(("memory", mb(m.total_bytes)));
+    let kinds = [
+        ("  weights", m.weights_bytes),
+        ("  activations", m.activations_bytes),
+        ("  adapter", m.adapter_bytes),
+        ("  gradients", m.gradients_bytes),
+        ("  optimizer", m.slots_bytes),
+        ("  KV cache", m.kv_bytes),
+        ("  scratch", m.scratch_bytes),
+        ("  program", m.process_bytes),
+    ];
+    rows.extend(kinds.map(|(name, bytes)| (name, mb(bytes))));
+    rows.iter().map(|(name, value)| format!("{name:14}{value}")).collect::<Vec<_>>().join("\n")
+}
