@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use planish_base::{Error, Result};
 use planish_store::fs;
 use planish_text::LengthPolicy;
-use planish_train::{EvalSplit, TuneConfig};
+use planish_train::{EvalSplit, OPTIMS, SCHEDULES, TuneConfig};
 
 use crate::flags::{available_threads, length_policy};
 
@@ -27,40 +27,40 @@ pub struct Settings {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Rank of the adapter [default: 16]
     #[arg(long, value_name = "N")]
+    #[arg(help = or_default("Rank of the adapter", table().rank))]
     rank: Option<usize>,
 
-    /// The adapter's effect is multiplied by alpha / rank [default: 32]
     #[arg(long, value_name = "X")]
+    #[arg(help = or_default("The adapter's effect is multiplied by alpha / rank", table().alpha))]
     alpha: Option<f32>,
 
-    /// Matrices that are adapted: q, k, v, o, gate, up, down, separated by commas, or all [default: all]
     #[arg(long, value_name = "NAMES")]
+    #[arg(help = or_default("Matrices that are adapted: q, k, v, o, gate, up, down, separated by commas, or all", table().targets))]
     targets: Option<String>,
 
     /// Multiply the adapter's effect by alpha / sqrt(rank) instead
     #[arg(long)]
     rslora: bool,
 
-    /// Dropout of the adapter's input [default: 0]
     #[arg(long, value_name = "P")]
+    #[arg(help = or_default("Dropout of the adapter's input", table().dropout))]
     dropout: Option<f32>,
 
     /// Optimizer steps [default: as many as --epochs are]
     #[arg(long, value_name = "N", conflicts_with = "epochs")]
     steps: Option<usize>,
 
-    /// Passes over the data [default: 1]
     #[arg(long, value_name = "X")]
+    #[arg(help = or_default("Passes over the data", table().epochs))]
     epochs: Option<f64>,
 
-    /// Sequences of an optimizer step [default: 8]
     #[arg(long, value_name = "N")]
+    #[arg(help = or_default("Sequences of an optimizer step", table().batch_size))]
     batch_size: Option<usize>,
 
-    /// Sequences in memory at one time; changes memory and speed, not the result [default: 2]
     #[arg(long, value_name = "N")]
+    #[arg(help = or_default("Sequences in memory at one time; changes memory and speed, not the result", table().micro_batch))]
     micro_batch: Option<usize>,
 
     /// Longest example in tokens [default: the longest of the data, within the model's own context]
@@ -71,36 +71,36 @@ pub struct Settings {
     #[arg(long, value_name = "POLICY", value_parser = length_policy())]
     max_length_policy: Option<LengthPolicy>,
 
-    /// Highest learning rate [default: 5e-4]
     #[arg(long, value_name = "X")]
+    #[arg(help = or_default("Highest learning rate", table().lr))]
     lr: Option<f64>,
 
-    /// Learning rate of the last step [default: 0]
     #[arg(long, value_name = "X")]
+    #[arg(help = or_default("Learning rate of the last step", table().lr_min))]
     lr_min: Option<f64>,
 
-    /// How the learning rate falls: cosine or constant [default: cosine]
     #[arg(long, value_name = "NAME")]
+    #[arg(help = or_default(&format!("How the learning rate falls: {}", names(SCHEDULES, |s| s.name)), table().schedule))]
     schedule: Option<String>,
 
     /// Steps in which the learning rate rises [default: a twentieth of all steps]
     #[arg(long, value_name = "N")]
     warmup: Option<usize>,
 
-    /// Optimizer [default: adamw]
     #[arg(long, value_name = "NAME")]
+    #[arg(help = or_default(&format!("Optimizer: {}", names(OPTIMS, |o| o.name)), table().optimizer))]
     optimizer: Option<String>,
 
-    /// Decoupled weight decay [default: 0]
     #[arg(long, value_name = "X")]
+    #[arg(help = or_default("Decoupled weight decay", table().weight_decay))]
     weight_decay: Option<f64>,
 
-    /// Largest norm of the gradient; 0 never clips [default: 1]
     #[arg(long, value_name = "X")]
+    #[arg(help = or_default("Largest norm of the gradient; 0 never clips", table().clip))]
     clip: Option<f64>,
 
-    /// Seed of initial values, order, split and dropout [default: 0]
     #[arg(long, value_name = "N")]
+    #[arg(help = or_default("Seed of initial values, order, split and dropout", table().seed))]
     seed: Option<u64>,
 
     /// Worker threads; the result does not depend on them [default: as many as the machine runs at once]
@@ -111,8 +111,8 @@ pub struct Settings {
     #[arg(long, value_name = "DATA")]
     eval_data: Vec<PathBuf>,
 
-    /// Without --eval-data: examples held out, as a number or as a share below 1 [default: 0.05]
     #[arg(long, value_name = "N|X", value_parser = eval_split, conflicts_with = "eval_data")]
+    #[arg(help = or_default("Without --eval-data: examples held out, as a number or as a share below 1", held_out()))]
     eval_split: Option<EvalSplit>,
 
     /// Steps between evaluations [default: before and after only]
@@ -126,6 +126,27 @@ pub struct Settings {
     /// Prompt of the samples [default: that of a held-out example]
     #[arg(long, value_name = "TEXT")]
     sample_prompt: Option<String>,
+}
+
+/// The one table of defaults, so that the help cannot say anything else.
+fn table() -> TuneConfig {
+    TuneConfig::default()
+}
+
+fn or_default(text: &str, default: impl std::fmt::Display) -> String {
+    format!("{text} [default: {default}]")
+}
+
+fn held_out() -> String {
+    match table().eval_split {
+        EvalSplit::Count(n) => n.to_string(),
+        EvalSplit::Fraction(share) => share.to_string(),
+    }
+}
+
+/// The names of a table.
+fn names<T>(lines: &[T], name: impl Fn(&T) -> &'static str) -> String {
+    lines.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 /// `0.1` is a share, `10` a number of examples; 0 holds nothing out.
