@@ -86,7 +86,20 @@ fn programs_that_start_runs_name_them_by_the_environment() {
     let mut command = planish();
     command.env("TAO_RUN_DIR", place.path("here")).env("TOY_RUN_ID", "seven");
     command.arg("tune").args([place.path("tiny.gguf"), place.path("data.jsonl")]).args(["--steps", "1"]);
-    assert!(command.output().unwrap().status.success());
+    let output = command.output().unwrap();
+    assert!(output.status.success());
+    assert!(output.stdout.starts_with(b"step 1: loss="));
     let events = std::fs::read_to_string(place.path("here/events.jsonl")).unwrap();
     assert!(events.lines().next().unwrap().contains("\"run_id\":\"seven\""));
+}
+
+#[test]
+fn a_run_that_diverges_says_so() {
+    let place = place();
+    let args =
+        ["tune", "@tiny.gguf", "@data.jsonl", "--steps", "9", "--lr", "1e30", "--clip", "0", "--out", "@run"];
+    let run = place.run(&[&args[..], &["--schedule", "constant", "--json"]].concat());
+    assert_eq!((run.code, run.stdout.as_str()), (Some(5), ""), "{}", run.all());
+    let error: serde_json::Value = serde_json::from_str(&run.stderr).unwrap();
+    assert_eq!(error["error"]["kind"], "diverged");
 }
