@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use planish_base::{CancelToken, Result};
 
-use crate::commands::{chat, eval, generate, inspect, merge, tune};
+use crate::commands::{chat, eval, generate, inspect, merge, tune, verify};
 use crate::interrupt::Interrupt;
 
 /// Trains, fine-tunes, runs and looks into small language models, on GGUF files and the CPU.
@@ -44,6 +44,7 @@ enum Command {
     Eval(eval::Args),
     Inspect(inspect::Args),
     Merge(merge::Args),
+    Verify(verify::Args),
 }
 
 /// What every command gets besides its own flags.
@@ -79,5 +80,6 @@ fn run(cli: Cli) -> Result<()> {
         Command::Eval(args) => eval::run(args, &cx),
         Command::Inspect(args) => inspect::run(&args, &cx),
         Command::Merge(args) => merge::run(&args, &cx),
+        Command::Verify(args) => verify::run(&args, &cx),
     }
 }

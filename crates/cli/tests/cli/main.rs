@@ -15,3 +15,4 @@ mod interrupt;
 mod reject;
 mod stories;
 mod tune;
+mod verify;

@@ -34,6 +34,10 @@ fn a_run_lowers_the_loss_and_its_adapter_works_everywhere() {
     let merged = place.run(&merge).json()[0]["merge"].clone();
     assert!((merged["loss"]["adapted"].as_f64().unwrap() - adapted).abs() < 1e-6, "{merged}");
     assert!((eval("@merged.gguf", &[]) - adapted).abs() < 1e-4);
+    let verified = place.run(&["verify", &latest, "--base", "@tiny.gguf", "--json"]).json();
+    assert_eq!(verified[0]["verify"]["ok"], true, "{}", verified[0]);
+    assert_eq!(place.run(&["verify", &latest, "--base", "@merged.gguf"]).code, Some(1));
+    place.run(&["verify", "@merged.gguf"]).ok();
     // The merged file is another base.
     let run = place.run(&["generate", "@merged.gguf", "-p", "hi", "--adapter", &latest]);
     assert_eq!(run.code, Some(3));
@@ -47,12 +51,12 @@ fn a_run_lowers_the_loss_and_its_adapter_works_everywhere() {
 #[test]
 fn a_dry_run_prints_the_plan_and_writes_nothing() {
     let place = place();
-    let args = ["tune", "@tiny.gguf", "@data.jsonl", "--out", "@run", "--dry-run"];
+    let args = ["tune", "@tiny.gguf", "@data.jsonl", "--out", "@run", "--steps", "3", "--dry-run"];
     let plan = place.run(&[&args[..], &["--json"]].concat()).json();
     assert_eq!(plan.len(), 1);
     assert!(plan[0]["plan"]["memory"]["total_bytes"].as_u64() > Some(0));
     assert_eq!(plan[0]["plan"]["tokens"]["train_examples"], 7);
-    assert!(place.run(&args).ok().contains("steps       1: "));
+    assert!(place.run(&args).ok().contains("steps       3: "));
     assert!(!place.path("run").exists());
 }
 
@@ -82,7 +86,20 @@ fn programs_that_start_runs_name_them_by_the_environment() {
     let mut command = planish();
     command.env("TAO_RUN_DIR", place.path("here")).env("TOY_RUN_ID", "seven");
     command.arg("tune").args([place.path("tiny.gguf"), place.path("data.jsonl")]).args(["--steps", "1"]);
-    assert!(command.output().unwrap().status.success());
+    let output = command.output().unwrap();
+    assert!(output.status.success());
+    assert!(output.stdout.starts_with(b"step 1: loss="));
     let events = std::fs::read_to_string(place.path("here/events.jsonl")).unwrap();
     assert!(events.lines().next().unwrap().contains("\"run_id\":\"seven\""));
+}
+
+#[test]
+fn a_run_that_diverges_says_so() {
+    let place = place();
+    let args =
+        ["tune", "@tiny.gguf", "@data.jsonl", "--steps", "9", "--lr", "1e30", "--clip", "0", "--out", "@run"];
+    let run = place.run(&[&args[..], &["--schedule", "constant", "--json"]].concat());
+    assert_eq!((run.code, run.stdout.as_str()), (Some(5), ""), "{}", run.all());
+    let error: serde_json::Value = serde_json::from_str(&run.stderr).unwrap();
+    assert_eq!(error["error"]["kind"], "diverged");
 }

@@ -46,8 +46,10 @@ pub struct Args {
 pub fn run(args: &Args, cx: &Context) -> Result<()> {
     let config = args.settings.resolve()?;
     let id = args.run_id.clone().or_else(env::run_id).unwrap_or_else(|| format!("tune-{}", stamp()));
-    let dir = args.out.clone().or_else(env::run_dir).unwrap_or_else(|| PathBuf::from("runs").join(&id));
-    let mut progress = Progress::new(cx.json, args.dry_run);
+    let given = args.out.is_none().then(env::run_dir).flatten();
+    let harness = given.is_some();
+    let dir = args.out.clone().or(given).unwrap_or_else(|| PathBuf::from("runs").join(&id));
+    let mut progress = Progress::new(cx.json, args.dry_run, harness);
     let tuned = planish_train::tune(&config, &dir, &id, args.dry_run, cx.cancel(), &mut progress);
     progress.finish();
     let tuned = tuned?;

@@ -1,6 +1,6 @@
-//! What a run prints while it works, all on stderr: a bar on a terminal, plain lines elsewhere.
+//! What a run prints while it works, on stderr: a bar on a terminal, plain lines elsewhere.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -18,15 +18,18 @@ pub struct Progress {
     bar: Option<ProgressBar>,
     /// With `--json`, and where the plan is the result, nothing is printed.
     quiet: bool,
+    /// A program started the run and reads `step N: loss=X` on stdout.
+    harness: bool,
     last: Instant,
     seconds_a_step: Option<f64>,
 }
 
 impl Progress {
     /// Before the run.
-    pub fn new(json: bool, dry_run: bool) -> Progress {
+    pub fn new(json: bool, dry_run: bool, harness: bool) -> Progress {
         let quiet = json || dry_run;
-        Progress { plan: None, bar: None, quiet, last: Instant::now(), seconds_a_step: None }
+        let last = Instant::now();
+        Progress { plan: None, bar: None, quiet, harness: harness && !json, last, seconds_a_step: None }
     }
 
     /// The plan, once there was one.
@@ -70,6 +73,11 @@ impl Observer for Progress {
         let left = duration(mean * steps.saturating_sub(step) as f64);
         let speed = report.tokens as f64 / seconds.max(1e-9);
         let loss = report.loss;
+        if self.harness {
+            let mut stdout = std::io::stdout();
+            // A reader that has gone does not end the run.
+            _ = writeln!(stdout, "step {step}: loss={loss}").and_then(|()| stdout.flush());
+        }
         match &self.bar {
             Some(bar) => {
                 bar.set_position(step as u64);
