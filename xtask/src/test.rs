@@ -31,7 +31,7 @@ pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
     test.args(["test", "--workspace", "--no-fail-fast"]).args(args);
     test.env("PLANISH_MODELS", models).env("PLANISH_PYTHON", python).env("PLANISH_BIN", binary);
     test.env("PLANISH_REQUIRE_ALL", "1");
-    let shared = root.join("shared");
+    let shared = root.join("../shared");
     if shared.is_dir() && std::env::var_os("PLANISH_SHARED").is_none() {
         test.env("PLANISH_SHARED", shared);
     }

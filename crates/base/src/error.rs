@@ -84,6 +84,12 @@ impl Error {
         self
     }
 
+    /// The same error in another class.
+    pub fn with_kind(mut self, kind: Kind) -> Self {
+        self.0.kind = kind;
+        self
+    }
+
     /// Puts `place: ` before the message, for example a path or `data.jsonl:3`.
     pub fn at(mut self, place: impl Display) -> Self {
         self.0.message = format!("{place}: {}", self.0.message);

@@ -73,6 +73,18 @@ impl Engine {
         self.options.tokens
     }
 
+    /// Refuses ids outside the vocabulary.
+    ///
+    /// # Errors
+    /// `token id`.
+    pub fn check_ids(&self, ids: &[u32]) -> Result<()> {
+        let vocab = self.model.spec.vocab;
+        match ids.iter().find(|id| **id as usize >= vocab) {
+            Some(id) => Err(Error::input("token id", format!("token id {id} of a vocabulary of {vocab}"))),
+            None => Ok(()),
+        }
+    }
+
     /// Makes the arena this large at once, so that it does not grow step by step.
     ///
     /// # Errors

@@ -66,13 +66,14 @@ pub fn program(engine: &Engine, batch: &Ragged, adapters: &[&AdapterSet], top: u
 /// Scores the trained tokens of an example.
 ///
 /// # Errors
-/// Kind `Resource` without memory for the activations.
+/// `token id` outside the vocabulary; kind `Resource` without memory for the activations.
 pub fn example(
     engine: &mut Engine,
     example: &Example,
     adapters: &[&AdapterSet],
     top: usize,
 ) -> Result<Vec<TokenScore>> {
+    engine.check_ids(&example.ids).map_err(|e| e.at(&example.place))?;
     let b = batch(&[example]);
     let segments = segments(&b);
     let ragged = ragged(&b, &segments);

@@ -70,7 +70,7 @@ impl<'a> Session<'a> {
     /// Appends a prompt; afterwards [`Session::logits`] are those after its last token.
     ///
     /// # Errors
-    /// `context` when it does not fit; kind `Resource` without memory.
+    /// `token id` outside the vocabulary; `context` when it does not fit; kind `Resource` without memory.
     pub fn prefill(&mut self, ids: &[u32]) -> Result<()> {
         if ids.len() > self.room() {
             let message = format!(
@@ -83,6 +83,7 @@ impl<'a> Session<'a> {
                 Error::input("context", message).with_hint("give a larger --context or a shorter prompt")
             );
         }
+        self.engine.check_ids(ids)?;
         if ids.is_empty() && self.is_empty() {
             return Err(Error::input("prompt", "the prompt has no tokens")
                 .with_hint("this model adds no beginning-of-sequence token of its own: give a text"));
@@ -114,6 +115,7 @@ impl<'a> Session<'a> {
             return Err(Error::input("context", format!("the context of {} tokens is full", self.length))
                 .with_hint("give a larger --context"));
         }
+        self.engine.check_ids(&[id])?;
         let position = self.length as u32;
         let batch = Ragged {
             ids: &[id],

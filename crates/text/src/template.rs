@@ -157,7 +157,7 @@ fn explain(error: minijinja::Error) -> Error {
     let text = format!("chat template{place}: {}{separator}{detail}", error.kind());
     let mut out = Error::input("template", text);
     if detail.contains("today's date") {
-        out = out.with_hint("give a fixed date");
+        out = out.with_hint("give a fixed date with --date");
     }
     out.with_source(error)
 }

@@ -73,15 +73,16 @@ impl Data {
             }
         };
         let mut data = Data { dataset, train, eval, context };
-        for e in data.train_examples().into_iter().chain(data.eval_examples()) {
-            if let Some(id) = e.ids.iter().find(|id| **id as usize >= model.spec.vocab) {
-                let message = format!("{}: token id {id} of a vocabulary of {}", e.place, model.spec.vocab);
+        let examples = || data.train_examples().into_iter().chain(data.eval_examples());
+        let vocab = model.spec.vocab;
+        for (e, id) in examples().flat_map(|e| e.ids.iter().map(move |id| (e, *id))) {
+            if id as usize >= vocab {
+                let message = format!("{}: token id {id} of a vocabulary of {vocab}", e.place);
                 return Err(Error::input("token id", message));
             }
         }
-        let longest =
-            data.train_examples().into_iter().chain(data.eval_examples()).map(|e| e.ids.len()).max();
-        data.context = config.context.unwrap_or(longest.unwrap_or(1)).max(1);
+        let longest = examples().map(|e| e.ids.len()).max().unwrap_or(1);
+        data.context = config.context.unwrap_or(longest).max(1);
         Ok(data)
     }
 

@@ -32,7 +32,7 @@ pub struct Memory {
 }
 
 /// Numbers of tokens.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Tokens {
     /// The training data.
     pub data: Report,
@@ -44,6 +44,8 @@ pub struct Tokens {
     pub run_tokens: u64,
     /// Of which in the loss.
     pub run_trained_tokens: u64,
+    /// Tokens processed by all evaluations.
+    pub eval_tokens: u64,
 }
 
 /// Seconds, from a timed micro-batch.
@@ -53,10 +55,12 @@ pub struct Time {
     pub tokens_per_second: f64,
     /// All steps.
     pub training_seconds: f64,
+    /// All evaluations; a forward pass is half of a step's work.
+    pub evaluation_seconds: f64,
 }
 
 /// What a run will need.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Plan {
     /// Bytes.
     pub memory: Memory,

@@ -55,9 +55,9 @@ impl Trainer {
         &self.targets
     }
 
-    /// The optimizer's state.
-    pub fn optimizer(&self) -> &OptimState {
-        &self.optimizer
+    /// Slots that the optimizer has for each tensor.
+    pub fn slots(&self) -> usize {
+        self.optimizer.slots().first().map_or(0, Vec::len)
     }
 
     /// Computes the gradients of the mean loss over all trained tokens of `examples`. Returns (sum of losses,

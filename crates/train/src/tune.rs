@@ -89,11 +89,15 @@ pub fn tune(
     // Before anything is allocated for the run, so that nothing is counted twice.
     let process_bytes = process::resident_bytes();
     let mut run = Run::new(config, model, data, process_bytes)?;
+    let fits = plan::check_fits(&run.plan.memory, process::available_bytes());
+    if fits.is_ok() {
+        run.plan.time = run.probe()?;
+    }
     observer.plan(&run.plan);
+    fits?;
     if dry_run {
         return Ok(run.tuned(Outcome::Planned, None));
     }
-    plan::check_fits(&run.plan.memory, process::available_bytes())?;
     let dir = RunDir::create(out)?;
     dir.write_config(config)?;
     dir.write_flow(&run.flow())?;
@@ -150,16 +154,12 @@ impl<'a> Run<'a> {
         let mut engine = Engine::new(model, options)?;
         let set = AdapterSet::init(&mut engine.backend, &engine.model.spec, &adapter, config.seed)?;
         let targets = targets(&set, config);
-        let trained = targets.iter().map(|t| t.param.view.elements() as u64).sum();
         let settings = OptimSettings { betas: config.betas, eps: config.eps };
         let optim = optim::of(&config.optimizer)?;
         let state = OptimState::new(&mut engine.backend, optim, settings, &targets)?;
         let trainer = Trainer::new(&mut engine, targets, state, config.clip, config.micro_batch)?;
         let order = Order { seed: config.seed, examples: data.train.len(), batch_size: config.batch_size };
         let steps = config.steps.unwrap_or_else(|| order.steps(config.epochs));
-        let plan =
-            make_plan(config, &data, &engine, &set, &order, steps, trained, optim.slots.len(), process_bytes);
-        engine.reserve(plan.memory.activations_bytes)?;
         let mut run = Run {
             config,
             data,
@@ -168,17 +168,45 @@ impl<'a> Run<'a> {
             set,
             trainer,
             order,
-            plan,
+            plan: Plan::default(),
             step: 0,
             last_loss: None,
             prompt,
         };
-        run.plan.time = run.probe()?;
+        run.plan = run.planned(steps, process_bytes);
         Ok(run)
     }
 
-    /// Times the gradients of one micro-batch; the first step zeroes them again.
+    /// The plan but for its time.
+    fn planned(&self, steps: usize, process_bytes: u64) -> Plan {
+        let (config, data) = (self.config, &self.data);
+        let (examples, eval) = (data.train_examples(), data.eval_examples());
+        let micro_batches = plan::micro_batches(&self.order, steps, config.micro_batch, &examples);
+        let activations = plan::activations(&self.engine, &[&self.set], &micro_batches, &eval);
+        let trained = self.trainer.targets().iter().map(|t| t.param.view.elements() as u64).sum();
+        let count = |f: fn(&Example) -> usize| micro_batches.iter().flatten().map(|e| f(e) as u64).sum();
+        let evaluations = 2 + config.eval_every.map_or(0, |n| (steps - 1) / n.max(1));
+        let eval_tokens: usize = eval.iter().map(|e| e.ids.len()).sum();
+        Plan {
+            memory: plan::memory(process_bytes, &self.engine, trained, self.trainer.slots(), activations),
+            tokens: Tokens {
+                data: data.dataset.report.clone(),
+                train_examples: data.train.len(),
+                eval_examples: eval.len(),
+                run_tokens: count(|e| e.ids.len()),
+                run_trained_tokens: count(Example::trained_tokens),
+                eval_tokens: (evaluations * eval_tokens) as u64,
+            },
+            time: Time::default(),
+            steps,
+            trained_parameters: trained,
+            base_parameters: self.engine.model.spec.parameters(),
+        }
+    }
+
+    /// Times the gradients of one micro-batch in the whole arena of the run; the first step zeroes them again.
     fn probe(&mut self) -> Result<Time> {
+        self.engine.reserve(self.plan.memory.activations_bytes)?;
         let all = self.data.train_examples();
         let indices = self.order.step(0);
         let micro: Vec<&Example> =
@@ -187,8 +215,12 @@ impl<'a> Run<'a> {
         let (_, tokens, _) =
             self.trainer.gradients(&mut self.engine, &[&self.set], &micro, 0, self.config.seed)?;
         let tokens_per_second = tokens as f64 / start.elapsed().as_secs_f64().max(1e-9);
-        let training_seconds = self.plan.tokens.run_tokens as f64 / tokens_per_second;
-        Ok(Time { tokens_per_second, training_seconds })
+        let t = &self.plan.tokens;
+        Ok(Time {
+            tokens_per_second,
+            training_seconds: t.run_tokens as f64 / tokens_per_second,
+            evaluation_seconds: t.eval_tokens as f64 / (2.0 * tokens_per_second),
+        })
     }
 
     fn flow(&self) -> planish_compute::Program {
@@ -246,7 +278,13 @@ impl<'a> Run<'a> {
                 outcome = Outcome::Interrupted;
                 break;
             }
-            self.one_step(schedule.rate(&shape, self.step), events, observer)?;
+            if let Err(e) = self.one_step(schedule.rate(&shape, self.step), events, observer) {
+                // The weights are those of the last good step: they are kept.
+                if e.kind() == Kind::Diverged && self.step > 0 {
+                    self.write(dir)?;
+                }
+                return Err(e);
+            }
             let due = |every: Option<usize>| every.is_some_and(|n| self.step.is_multiple_of(n.max(1)));
             let (eval, sample) = (due(self.config.eval_every), due(self.config.sample_every));
             if eval && self.step < steps {
@@ -373,36 +411,4 @@ fn targets(set: &AdapterSet, config: &TuneConfig) -> Vec<Target> {
             weight_decay: decay(param.view.rows),
         })
         .collect()
-}
-
-#[allow(clippy::too_many_arguments)]
-fn make_plan(
-    config: &TuneConfig,
-    data: &Data,
-    engine: &Engine,
-    set: &AdapterSet,
-    order: &Order,
-    steps: usize,
-    trained: u64,
-    slots: usize,
-    process_bytes: u64,
-) -> Plan {
-    let examples = data.train_examples();
-    let micro_batches = plan::micro_batches(order, steps, config.micro_batch, &examples);
-    let activations = plan::activations(engine, &[set], &micro_batches, &data.eval_examples());
-    let count = |f: fn(&Example) -> usize| micro_batches.iter().flatten().map(|e| f(e) as u64).sum();
-    Plan {
-        memory: plan::memory(process_bytes, engine, trained, slots, activations),
-        tokens: Tokens {
-            data: data.dataset.report.clone(),
-            train_examples: data.train.len(),
-            eval_examples: data.eval_examples().len(),
-            run_tokens: count(|e| e.ids.len()),
-            run_trained_tokens: count(Example::trained_tokens),
-        },
-        time: Time::default(),
-        steps,
-        trained_parameters: trained,
-        base_parameters: engine.model.spec.parameters(),
-    }
 }

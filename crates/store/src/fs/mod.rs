@@ -53,9 +53,11 @@ pub fn read_text_bounded(path: &Path, limit: u64) -> Result<String> {
     Ok(text)
 }
 
-/// Creates a directory and its parents; one that exists is fine.
+/// Creates a directory and its parents; one that exists is fine. Whatever stands in the way is of kind `Resource`:
+/// the path is where something is to be written.
 pub fn create_dir_all(path: &Path) -> Result<()> {
-    std::fs::create_dir_all(path).map_err(|e| io_error(path, "create the directory", e))
+    let failed = |e| io_error(path, "create the directory", e).with_kind(Kind::Resource);
+    std::fs::create_dir_all(path).map_err(failed)
 }
 
 /// Whether something is there. A dangling symbolic link is not, and neither is what may not be asked about.

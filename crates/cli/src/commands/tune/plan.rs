@@ -41,7 +41,9 @@ pub fn text(plan: &Plan) -> String {
         format!("{}: {} tokens, {trained:.0} % of them in the loss", plan.steps, t.run_tokens),
     ));
     let speed = plan.time.tokens_per_second;
-    rows.push(("time", format!("{} at {speed:.0} tokens/s", duration(plan.time.training_seconds))));
+    let (training, evaluation) =
+        (duration(plan.time.training_seconds), duration(plan.time.evaluation_seconds));
+    rows.push(("time", format!("{training} at {speed:.0} tokens/s, evaluation {evaluation}")));
     rows.push(("memory", mb(m.total_bytes)));
     let kinds = [
         ("  weights", m.weights_bytes),

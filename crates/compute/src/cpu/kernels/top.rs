@@ -19,8 +19,9 @@ pub fn top_k(cx: &mut Cx, c: &TopK) {
         for (i, r) in rows.enumerate() {
             let logits = logits.row(r);
             select(logits, ids.row(i), logprobs.row(i));
-            let lse = log_sum_exp(isa, logits);
-            logprobs.row(i).iter_mut().for_each(|l| *l -= lse);
+            let (max, ln_sum) = log_sum_exp(isa, logits);
+            // (l - max) first: the two large numbers cancel exactly.
+            logprobs.row(i).iter_mut().for_each(|l| *l = (*l - max) - ln_sum);
         }
     });
 }
@@ -41,8 +42,9 @@ fn select(logits: &[f32], ids: &mut [u32], values: &mut [f32]) {
 }
 
 isa_fn! {
-    fn log_sum_exp(x: &[f32]) -> f32 {
+    /// The largest element, and the log of the sum of exp(x - largest).
+    fn log_sum_exp(x: &[f32]) -> (f32, f32) {
         let max = lanes::max(x);
-        max + ln(lanes::long_sum(x.len(), |i| exp(x[i] - max))) as f32
+        (max, ln(lanes::long_sum(x.len(), |i| exp(x[i] - max))) as f32)
     }
 }
