@@ -22,7 +22,7 @@ fn main() -> planish_base::Result<()> {
     let mut session = Session::new(&mut engine, &[])?;
     session.prefill(&[1, 2, 3])?;
     let mut micros = Vec::new();
-    for i in 0..500 {
+    for i in 0..100 {
         let start = Instant::now();
         session.decode(i % 512)?;
         micros.push(start.elapsed().as_secs_f64() * 1e6);
@@ -30,7 +30,7 @@ fn main() -> planish_base::Result<()> {
     micros.sort_by(f64::total_cmp);
     println!(
         "decode, 30 blocks of width 64, {threads} threads: median {:.0} us, best {:.0} us a token",
-        micros[250], micros[0]
+        micros[50], micros[0]
     );
     Ok(())
 }

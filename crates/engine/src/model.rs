@@ -75,15 +75,9 @@ impl Model {
         Ok(Model { path, arch, spec, weights, gguf, tokenizer, template, hash })
     }
 
-    fn open_directory(path: &Path) -> Result<Model> {
-        let config = read_json(&path.join("config.json"))?;
-        let arch = Arch::of_config(&config)?;
-        let spec = (arch.hf_spec)(&config)?;
-        let mut weights = Weights::default();
-        for file in safetensors_files(path)? {
-            weights.add_safetensors(arch, &SafeTensors::open(&file)?)?;
-        }
-        Ok(Model {
+    /// A model of weights alone, without tokenizer and template.
+    pub fn from_weights(path: &Path, arch: &'static Arch, spec: Spec, weights: Weights) -> Model {
+        Model {
             path: path.to_path_buf(),
             arch,
             spec,
@@ -92,7 +86,18 @@ impl Model {
             tokenizer: None,
             template: None,
             hash: OnceLock::new(),
-        })
+        }
+    }
+
+    fn open_directory(path: &Path) -> Result<Model> {
+        let config = read_json(&path.join("config.json"))?;
+        let arch = Arch::of_config(&config)?;
+        let spec = (arch.hf_spec)(&config)?;
+        let mut weights = Weights::default();
+        for file in safetensors_files(path)? {
+            weights.add_safetensors(arch, &SafeTensors::open(&file)?)?;
+        }
+        Ok(Self::from_weights(path, arch, spec, weights))
     }
 
     /// The tokenizer.

@@ -221,6 +221,13 @@ impl<'a, T> Rows<'a, T> {
         unsafe { std::slice::from_raw_parts(self.p.add(i * self.stride), self.cols) }
     }
 
+    /// Rows `first .. first + n` of an operand without gaps, as one slice.
+    pub fn dense(&self, first: usize, n: usize) -> &'a [T] {
+        assert!(self.stride == self.cols && first + n <= self.n, "rows {first}..{} of {}", first + n, self.n);
+        // SAFETY: as in `row`; the rows follow each other.
+        unsafe { std::slice::from_raw_parts(self.p.add(first * self.stride), n * self.cols) }
+    }
+
     /// The only row of a vector operand.
     pub fn vector(&self) -> &'a [T] {
         assert_eq!(self.n, 1);

@@ -1,6 +1,7 @@
 //! A llama of random weights in memory, of any shape.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use planish_base::TypeId;
 use planish_base::rng::{Purpose, Stream};
@@ -44,5 +45,5 @@ pub fn llama(layers: usize, width: usize) -> Model {
         entries.insert(name, WeightEntry { file: 0, offset, rows, cols, dtype: TypeId::F32 });
     }
     let weights = Weights { files: vec![Bytes::from_vec(bytes)], entries };
-    Model { path: "random".into(), arch, spec, weights, gguf: None, tokenizer: None, template: None }
+    Model::from_weights(Path::new("random"), arch, spec, weights)
 }

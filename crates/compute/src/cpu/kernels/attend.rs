@@ -156,7 +156,8 @@ fn query_tile<'s>(
     let base = if let Keys::Batch { .. } = keys { 0 } else { segment.first_position };
     let last = base + first + n;
     for key in (0..last).step_by(KEYS) {
-        let k = key_tile(keys, segment, heads, kv_head, key, last, k_space);
+        let t = Tile { segment, heads, kv_head, key, n: KEYS.min(last - key) };
+        let k = key_tile(keys, t, k_space);
         tile::product(isa, n, KEYS, width, Left { data: q_tile, outer: wide, inner: 1 }, k, scores, false);
         for i in 0..n {
             let visible = (base + first + i + 1).saturating_sub(key).min(KEYS);
@@ -164,8 +165,8 @@ fn query_tile<'s>(
             let out = &mut out[i * wide..][..wide];
             (max[i], sum[i]) = absorb(isa, row, visible, max[i], sum[i], out);
         }
-        let v = value_tile(keys, segment, heads, kv_head, key, last, v_space);
-        tile::product(isa, n, wide, KEYS, Left { data: scores, outer: KEYS, inner: 1 }, v, out, true);
+        let v = value_tile(keys, t, v_space);
+        tile::product(isa, n, wide, t.n, Left { data: scores, outer: KEYS, inner: 1 }, v, out, true);
     }
     State { max, sum, out }
 }
@@ -188,52 +189,50 @@ isa_fn! {
     }
 }
 
-/// Keys key .. key + KEYS of a kv head as [width, KEYS]; what lies beyond `last` is masked by the caller.
-fn key_tile<'a>(
-    keys: Keys<'a>,
+/// Which keys of which head a tile holds.
+#[derive(Clone, Copy)]
+struct Tile {
     segment: Segment,
     heads: Heads,
     kv_head: usize,
+    /// Position of the first key.
     key: usize,
-    last: usize,
-    space: &'a mut [f32],
-) -> &'a [f32] {
-    match keys {
-        Keys::Batch { k, .. } => {
-            let n = KEYS.min(last - key);
-            tile::load_transposed(k, segment.first_row + key, n, kv_head * heads.width, heads.width, space);
-        }
-        Keys::Blocks { k, table, .. } => {
-            let block = table.row(segment.slot)[key / KEYS] as usize;
-            let rows = (block * heads.kv + kv_head) * heads.width;
-            for (e, d) in space.chunks_exact_mut(KEYS).take(heads.width).enumerate() {
-                d.copy_from_slice(k.row(rows + e));
-            }
-        }
-    }
-    space
+    /// Keys that exist; the others are masked by the caller.
+    n: usize,
 }
 
-/// Values key .. key + KEYS of a kv head as [KEYS, padded(width)], zeros beyond `last`.
-fn value_tile<'a>(
-    keys: Keys<'a>,
-    segment: Segment,
-    heads: Heads,
-    kv_head: usize,
-    key: usize,
-    last: usize,
-    space: &'a mut [f32],
-) -> &'a [f32] {
-    let n = KEYS.min(last - key);
-    let wide = padded(heads.width);
-    space[n * wide..KEYS * wide].fill(0.0);
+impl Tile {
+    /// The number of the block and head in the tables of blocks.
+    fn block(&self, table: Rows<u32>) -> usize {
+        table.row(self.segment.slot)[self.key / KEYS] as usize * self.heads.kv + self.kv_head
+    }
+}
+
+/// The tile's keys as [width, KEYS]: a KV block as it is, or the rows of the batch transposed into `space`.
+fn key_tile<'a>(keys: Keys<'a>, t: Tile, space: &'a mut [f32]) -> &'a [f32] {
+    let width = t.heads.width;
+    match keys {
+        Keys::Batch { k, .. } => {
+            tile::load_transposed(k, t.segment.first_row + t.key, t.n, t.kv_head * width, width, space);
+            space
+        }
+        Keys::Blocks { k, table, .. } => k.dense(t.block(table) * width, width),
+    }
+}
+
+/// The tile's values as [n, padded(width)]: a KV block as it is where its rows are whole vectors, or copied.
+fn value_tile<'a>(keys: Keys<'a>, t: Tile, space: &'a mut [f32]) -> &'a [f32] {
+    let width = t.heads.width;
     match keys {
         Keys::Batch { v, .. } => {
-            tile::load(v, segment.first_row + key, n, kv_head * heads.width, heads.width, 1.0, space);
+            tile::load(v, t.segment.first_row + t.key, t.n, t.kv_head * width, width, 1.0, space);
         }
         Keys::Blocks { v, table, .. } => {
-            let block = table.row(segment.slot)[key / KEYS] as usize;
-            tile::load(v, (block * heads.kv + kv_head) * KEYS, n, 0, heads.width, 1.0, space);
+            let first = t.block(table) * KEYS;
+            if width == padded(width) {
+                return v.dense(first, t.n);
+            }
+            tile::load(v, first, t.n, 0, width, 1.0, space);
         }
     }
     space

@@ -1,21 +1,27 @@
 //! Products as dot products over the stored rows of b: for a few rows of a, where packing would not pay.
 
+use planish_base::TypeId;
+
 use crate::call::{Along, MatMul, Store};
 use crate::cpu::Cx;
 use crate::cpu::memory::RowsMut;
 use crate::isa::isa_fn;
 use crate::quant::Quant;
 
-/// Elements decoded at a time.
-const CHUNK: usize = 256;
 /// Partial sums of a dot product.
-const LANES: usize = 32;
+const LANES: usize = 16;
+/// Rows of b that are multiplied side by side, so that their chains of additions overlap.
+const TOGETHER: usize = 4;
+/// Rows of b that are decoded at a time.
+const ROWS: usize = 8;
 
 pub fn dot(cx: &mut Cx, call: &MatMul, c: RowsMut<f32>) {
     assert_eq!((call.a_along, call.b_along), (Along::K, Along::K), "dot products run along k");
     let a = cx.memory.rows::<f32>(&call.a);
     let quant = Quant::of(call.b.dtype).expect("the model checks tensor types when it is loaded");
     let (bytes, stride) = (cx.memory.bytes(&call.b), call.b.bytes_of(call.b.stride) as usize);
+    // Weights that are floats already need no copy.
+    let floats = (call.b.dtype == TypeId::F32 && call.b.is_dense()).then(|| cx.memory.rows::<f32>(&call.b));
     let (m, n, k, isa) = (c.len(), c.cols(), call.b.cols, cx.isa);
     // About 64k multiplications a task.
     let block = (65_536 / (k * m).max(1)).clamp(1, n.max(1));
@@ -23,39 +29,79 @@ pub fn dot(cx: &mut Cx, call: &MatMul, c: RowsMut<f32>) {
         let cols = task * block..((task + 1) * block).min(n);
         // SAFETY: tasks own disjoint columns.
         let mut part = unsafe { c.part(0..m, cols.clone()) };
-        let row = scratch.floats(k.next_multiple_of(CHUNK));
-        for (j, col) in cols.enumerate() {
-            quant.decode_range(isa, &bytes[col * stride..], 0, &mut row[..k]);
+        for first in cols.clone().step_by(ROWS) {
+            let rows = ROWS.min(cols.end - first);
+            let w = match floats {
+                Some(w) => w.dense(first, rows),
+                None => {
+                    let w = scratch.floats(rows * k);
+                    for (i, row) in w.chunks_exact_mut(k).enumerate() {
+                        quant.decode_range(isa, &bytes[(first + i) * stride..], 0, row);
+                    }
+                    w
+                }
+            };
             for i in 0..m {
-                let sum = call.scale * product(isa, a.row(i), &row[..k]);
-                let c = &mut part.row(i)[j];
-                *c = if call.store == Store::Replace { sum } else { *c + sum };
+                let out = &mut part.row(i)[first - cols.start..][..rows];
+                products(isa, a.row(i), w, call.scale, call.store, out);
             }
         }
     });
 }
 
 isa_fn! {
-    /// Sum of a[i] b[i] in LANES partial sums, added pairwise at the end.
-    fn product(a: &[f32], b: &[f32]) -> f32 {
-        let mut sums = [0f32; LANES];
-        let (a_chunks, a_rest) = a.as_chunks::<LANES>();
-        let (b_chunks, b_rest) = b.as_chunks::<LANES>();
-        for (a, b) in a_chunks.iter().zip(b_chunks) {
-            for l in 0..LANES {
-                sums[l] = a[l].mul_add(b[l], sums[l]);
-            }
+    /// out (+)= scale * the dot product of x with each row of w.
+    fn products(x: &[f32], w: &[f32], scale: f32, store: Store, out: &mut [f32]) {
+        let k = x.len();
+        let whole = out.len() / TOGETHER * TOGETHER;
+        for i in (0..whole).step_by(TOGETHER) {
+            let sums = product::<TOGETHER>(x, &w[i * k..(i + TOGETHER) * k]);
+            (0..TOGETHER).for_each(|r| write(&mut out[i + r], scale * sums[r], store));
         }
-        for (l, (a, b)) in a_rest.iter().zip(b_rest).enumerate() {
-            sums[l] = a.mul_add(*b, sums[l]);
+        for i in whole..out.len() {
+            let [sum] = product::<1>(x, &w[i * k..(i + 1) * k]);
+            write(&mut out[i], scale * sum, store);
         }
-        let mut width = LANES;
-        while width > 1 {
-            width /= 2;
-            for l in 0..width {
-                sums[l] += sums[l + width];
-            }
-        }
-        sums[0]
     }
+}
+
+#[inline(always)]
+fn write(c: &mut f32, sum: f32, store: Store) {
+    *c = if store == Store::Replace { sum } else { *c + sum };
+}
+
+/// Dot products of x with R rows at once: each in LANES partial sums, added pairwise at the end. A row's bits do not
+/// depend on R.
+#[inline(always)]
+fn product<const R: usize>(x: &[f32], w: &[f32]) -> [f32; R] {
+    let k = x.len();
+    let rows: [&[f32]; R] = std::array::from_fn(|r| &w[r * k..(r + 1) * k]);
+    let mut sums = [[0f32; LANES]; R];
+    let whole = k / LANES * LANES;
+    for i in (0..whole).step_by(LANES) {
+        let x = &x[i..i + LANES];
+        for r in 0..R {
+            let w = &rows[r][i..i + LANES];
+            for l in 0..LANES {
+                sums[r][l] = x[l].mul_add(w[l], sums[r][l]);
+            }
+        }
+    }
+    for i in whole..k {
+        for r in 0..R {
+            sums[r][i - whole] = x[i].mul_add(rows[r][i], sums[r][i - whole]);
+        }
+    }
+    fold(&sums)
+}
+
+/// Adds up the lanes of each row. A function of its own: seen together with the loop above, the compiler would make
+/// pairs of lanes out of the whole vectors there.
+#[inline(never)]
+fn fold<const R: usize>(sums: &[[f32; LANES]; R]) -> [f32; R] {
+    sums.map(|s| {
+        let eight: [f32; 8] = std::array::from_fn(|l| s[l] + s[l + 8]);
+        let four: [f32; 4] = std::array::from_fn(|l| eight[l] + eight[l + 4]);
+        (four[0] + four[2]) + (four[1] + four[3])
+    })
 }
