@@ -52,7 +52,7 @@ impl<'a> Session<'a> {
         self.engine.context() - self.length
     }
 
-    /// Logits of the next token [vocabulary].
+    /// Logits of the next token, one for each of the vocabulary.
     pub fn logits(&self) -> &[f32] {
         &self.logits
     }

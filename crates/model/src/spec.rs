@@ -24,7 +24,7 @@ pub struct Spec {
     pub layers: Vec<Layer>,
 }
 
-/// Rotary frequencies: pair i turns by base^(-2i/width) / factors[i] a position.
+/// Rotary frequencies: pair i turns by `base^(-2i/width) / factors[i]` a position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     /// The base.
