@@ -4,7 +4,7 @@ use super::{Activation, Along, Direction, Heads, Product, RopeStyle, Store, View
 use crate::view::View;
 
 calls! {
-    /// out[i] = table[ids[i]].
+    /// `out[i] = table[ids[i]]`.
     Embed {
         reads {
             /// [n, 1] ids.
@@ -18,7 +18,7 @@ calls! {
         }
         consts {}
     }
-    /// dtable[ids[i]] += dy[i], tokens in order.
+    /// `dtable[ids[i]] += dy[i]`, tokens in order.
     EmbedBack {
         reads {
             /// [n, 1] ids.
@@ -327,7 +327,7 @@ calls! {
             scale: f32,
         }
     }
-    /// out[i] = x[rows[i]].
+    /// `out[i] = x[rows[i]]`.
     Gather {
         reads {
             /// [n, width].
@@ -341,7 +341,7 @@ calls! {
         }
         consts {}
     }
-    /// dx[rows[i]] = dy[i], all other rows 0.
+    /// `dx[rows[i]] = dy[i]`, all other rows 0.
     Scatter {
         reads {
             /// [m, width].
@@ -355,7 +355,7 @@ calls! {
         }
         consts {}
     }
-    /// loss[i] = logsumexp(logits[i]) - logits[i][target[i]]; the logits become their own gradient,
+    /// `loss[i] = logsumexp(logits[i]) - logits[i][target[i]]`; the logits become their own gradient,
     /// (softmax - onehot) * normaliser.
     CrossEntropy {
         reads {
@@ -430,7 +430,7 @@ calls! {
             weight_decay: f32,
         }
     }
-    /// out[i] = sum of the squares of block i of x, in double precision; blocks of [`SUM_BLOCK`] elements.
+    /// `out[i]` = sum of the squares of block i of x, in double precision; blocks of [`SUM_BLOCK`] elements.
     SumSquares {
         reads {
             /// [1, n].

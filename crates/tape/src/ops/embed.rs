@@ -6,7 +6,7 @@ use planish_compute::call::{Embed, EmbedBack};
 use super::Example;
 use crate::tape::{Param, Tape, Var};
 
-/// table[ids]: ids [n, 1], table [vocabulary, width], result [n, width].
+/// `table[ids]`: ids [n, 1], table [vocabulary, width], result [n, width].
 pub fn embed(t: &mut Tape, ids: View, table: &Param) -> Var {
     let out = t.temp(ids.rows, table.view.cols);
     t.call(Embed { ids, table: table.view, out });
