@@ -430,7 +430,7 @@ calls! {
             weight_decay: f32,
         }
     }
-    /// `out[i]` = sum of the squares of block i of x, in double precision; blocks of [`SUM_BLOCK`] elements.
+    /// `out[i]` = sum of the squares of block i of x, in double precision; blocks of [`super::SUM_BLOCK`] elements.
     SumSquares {
         reads {
             /// [1, n].
