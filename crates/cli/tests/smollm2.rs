@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use planish_store::fs::sha256;
+use planish_testkit::files::needed;
 use planish_text::{Dataset, Example, LoadOptions, load, split};
 use planish_train::{Order, TuneConfig};
 use serde_json::{Value, json};
@@ -21,23 +22,12 @@ struct Setup {
     golden: PathBuf,
 }
 
-/// What the test needs, or none, said loudly.
 fn setup() -> Option<Setup> {
-    let path = |name: &str, file: &str| {
-        let path = Path::new(&std::env::var(name).unwrap_or_default()).join(file);
-        if path.exists() {
-            return Some(path);
-        }
-        let message = format!("{} does not exist (set {name}, or run `cargo xtask test`)", path.display());
-        assert!(std::env::var_os("PLANISH_REQUIRE_ALL").is_none(), "{message}");
-        eprintln!("SKIPPED smollm2: {message}");
-        None
-    };
     Some(Setup {
-        bin: path("PLANISH_BIN", "")?,
-        python: path("PLANISH_PYTHON", "")?,
-        model: path("PLANISH_MODELS", "smollm2-135m-q4_1.gguf")?,
-        requests: path("PLANISH_MODELS", "gsm8k.jsonl")?,
+        bin: needed("PLANISH_BIN", "")?,
+        python: needed("PLANISH_PYTHON", "")?,
+        model: needed("PLANISH_MODELS", "smollm2-135m-q4_1.gguf")?,
+        requests: needed("PLANISH_MODELS", "gsm8k.jsonl")?,
         golden: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden"),
     })
 }

@@ -67,8 +67,7 @@ fn distance(got: &Top, logits: &[f32], vocab: usize) -> f64 {
 
 #[test]
 fn llama_cpp_gives_the_same_log_probabilities() {
-    let Ok(python) = std::env::var("PLANISH_PYTHON") else {
-        eprintln!("SKIPPED: PLANISH_PYTHON is not set");
+    let Some(python) = planish_testkit::files::needed("PLANISH_PYTHON", "") else {
         return;
     };
     let dir = tempfile::tempdir().unwrap();

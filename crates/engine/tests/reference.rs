@@ -7,20 +7,13 @@ use std::path::{Path, PathBuf};
 use planish_compute::{Backend, Isa};
 use planish_engine::{Engine, EngineOptions, Model, Session};
 use planish_model::{Ragged, Trainable};
+use planish_testkit::files::needed;
 use serde_json::Value;
 
-/// The model file and the golden folder, or none, said loudly.
+/// The model file and the golden folder, where both are at hand.
 fn files() -> Option<(PathBuf, PathBuf)> {
-    let shared = std::env::var("PLANISH_SHARED").unwrap_or_else(|_| "../../../shared".into());
-    let golden = Path::new(&shared).join("golden/smollm2");
-    let model =
-        Path::new(&std::env::var("PLANISH_MODELS").unwrap_or_default()).join("smollm2-135m-q4_1.gguf");
-    for f in [&golden, &model] {
-        if !f.exists() {
-            eprintln!("SKIPPED: {} does not exist (set PLANISH_SHARED and PLANISH_MODELS)", f.display());
-            return None;
-        }
-    }
+    let golden = needed("PLANISH_SHARED", "golden/smollm2")?;
+    let model = needed("PLANISH_MODELS", "smollm2-135m-q4_1.gguf")?;
     Some((model, golden))
 }
 

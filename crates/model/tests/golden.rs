@@ -203,12 +203,7 @@ fn adapter_gradients() {
 /// The two models of ../shared (or PLANISH_SHARED), where they are at hand.
 #[test]
 fn shared_tiny_models() {
-    let shared = std::env::var("PLANISH_SHARED").unwrap_or_else(|_| "../../../shared".into());
-    let dir = Path::new(&shared).join("golden/smollm2/tiny");
-    if !dir.exists() {
-        eprintln!("SKIPPED shared_tiny_models: {} does not exist (set PLANISH_SHARED)", dir.display());
-        return;
-    }
+    let Some(dir) = planish_testkit::files::needed("PLANISH_SHARED", "golden/smollm2/tiny") else { return };
     for name in ["tied_gqa", "untied_mha"] {
         check_full(&dir.join(name), "logits");
     }

@@ -1,5 +1,5 @@
 //! Opens the real files of the shared model directory, where there is one.
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used)]
 
 use std::path::PathBuf;
 
@@ -7,16 +7,8 @@ use planish_store::fs;
 use planish_store::gguf::{Gguf, Writer};
 use planish_store::safetensors::SafeTensors;
 
-#[allow(clippy::disallowed_methods, reason = "where the models lie is the environment of the test run")]
 fn stories() -> Option<PathBuf> {
-    let shared = std::env::var_os("PLANISH_SHARED")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
-    let dir = shared.join("models/stories260K");
-    if dir.is_dir() {
-        return Some(dir);
-    }
-    eprintln!("SKIPPED: no {} (set PLANISH_SHARED)", dir.display());
-    None
+    planish_testkit::files::needed("PLANISH_SHARED", "models/stories260K")
 }
 
 #[test]

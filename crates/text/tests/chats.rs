@@ -137,7 +137,7 @@ fn prompt_completion_and_text() {
 
 #[test]
 fn the_real_smollm2_template_trains_answer_and_end_of_turn() {
-    let Some(path) = model("PLANISH_MODELS", None, "smollm2-135m-q4_1.gguf") else { return };
+    let Some(path) = needed("PLANISH_MODELS", "smollm2-135m-q4_1.gguf") else { return };
     let gguf = Gguf::open(&path).unwrap();
     let tokenizer = Tokenizer::from_gguf(gguf.metadata()).unwrap();
     let template = ChatTemplate::from_gguf(gguf.metadata(), &tokenizer).unwrap().unwrap();

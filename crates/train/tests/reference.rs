@@ -7,6 +7,7 @@ use planish_compute::{Backend, Isa};
 use planish_engine::{Engine, EngineOptions, Model};
 use planish_model::{AdapterSet, AdapterSpec, ROLES, Role, Trainable};
 use planish_store::safetensors::SafeTensors;
+use planish_testkit::files::needed;
 use planish_text::Example;
 use planish_train::Trainer;
 use planish_train::optim::{OptimSettings, OptimState, Target, of};
@@ -93,14 +94,8 @@ fn adamw_on_all_weights() {
 /// The first 20 LoRA steps of SmolLM2 from PEFT's own A init, on the Q4_1 file.
 #[test]
 fn lora_steps_of_smollm2() {
-    let shared = std::env::var("PLANISH_SHARED").unwrap_or_else(|_| "../../../shared".into());
-    let golden = Path::new(&shared).join("golden/smollm2");
-    let model =
-        Path::new(&std::env::var("PLANISH_MODELS").unwrap_or_default()).join("smollm2-135m-q4_1.gguf");
-    if !golden.exists() || !model.exists() {
-        eprintln!("SKIPPED lora_steps_of_smollm2: set PLANISH_SHARED and PLANISH_MODELS");
-        return;
-    }
+    let Some(golden) = needed("PLANISH_SHARED", "golden/smollm2") else { return };
+    let Some(model) = needed("PLANISH_MODELS", "smollm2-135m-q4_1.gguf") else { return };
     let (tokens, train) = (json(&golden.join("tokens.json")), json(&golden.join("train.json")));
     let data = batches(&tokens["train_batches"]);
     for (name, roles) in [("lora_qv_r8", &[Role::Q, Role::V][..]), ("lora_all_r4", &ROLES[..])] {

@@ -213,15 +213,9 @@ fn vocabulary() -> (Vec<String>, Vec<i32>, Vec<String>) {
     (tokens, kinds, merges)
 }
 
-/// A file below `$PLANISH_SHARED`, or `../shared` seen from the workspace; says so where there is none.
+/// A file below `$PLANISH_SHARED`, where there is one.
 pub fn shared(name: &str) -> Option<PathBuf> {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let path = std::env::var_os("PLANISH_SHARED").map_or(default, PathBuf::from).join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("SKIPPED {name}: {} does not exist; set PLANISH_SHARED", path.display());
-    None
+    planish_testkit::files::needed("PLANISH_SHARED", name)
 }
 
 /// Snapshots `text`, with speeds and times taken out.

@@ -59,24 +59,6 @@ pub fn golden(name: &str) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// A file below `$variable`, or below `default` seen from the workspace; says so where there is none.
-pub fn model(variable: &str, default: Option<&str>, name: &str) -> Option<PathBuf> {
-    let root = match (std::env::var_os(variable), default) {
-        (Some(dir), _) => PathBuf::from(dir),
-        (None, Some(d)) => Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(d),
-        (None, None) => {
-            eprintln!("SKIPPED {name}: ${variable} is not set");
-            return None;
-        }
-    };
-    let path = root.join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("SKIPPED {name}: {} does not exist", path.display());
-    None
-}
-
 pub fn strings(v: &Value) -> Vec<String> {
     v.as_array().unwrap().iter().map(|s| s.as_str().unwrap().to_owned()).collect()
 }
