@@ -72,7 +72,7 @@ fn push_template(out: &mut String, template: &ChatTemplate, tokenizer: &Tokenize
     let bos = tokenizer.bos().and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
     let Some((format, system)) = FORMATS.iter().find_map(|f| Some((f, recognise(f, template, bos)?))) else {
         out.push_str("# The chat format is none that planish knows as a Go template: Ollama uses the template in the\n");
-        out.push_str("# GGUF where it knows it. Compare its prompt with `planish data show`.\n");
+        out.push_str("# GGUF where it knows it.\n");
         return;
     };
     let _ = writeln!(out, "# {}", format.name);
@@ -85,11 +85,13 @@ fn push_template(out: &mut String, template: &ChatTemplate, tokenizer: &Tokenize
 
 /// The system message that the template puts in by itself, or None when it is not this format.
 fn recognise(format: &Format, template: &ChatTemplate, bos: &str) -> Option<Option<String>> {
-    let text = |messages: &[Message], prompt: bool| {
-        let text = template.render(messages, None, prompt).ok()?;
+    let turns: Vec<Message> = PROBE.iter().map(|(role, content)| Message::new(*role, *content)).collect();
+    // A model may have the mark that begins a turn as its BOS token: there it is part of the turn.
+    let bos = if (format.render)(&turns).starts_with(bos) { "" } else { bos };
+    let text = |messages: &[Message]| {
+        let text = template.render(messages, None, true).ok()?;
         Some(text.strip_prefix(bos).map_or(text.clone(), str::to_string))
     };
-    let turns: Vec<Message> = PROBE.iter().map(|(role, content)| Message::new(*role, *content)).collect();
     let with_system = |system: &str| {
         let mut messages = vec![Message::new("system", system)];
         messages.extend(turns.iter().cloned());
@@ -97,11 +99,11 @@ fn recognise(format: &Format, template: &ChatTemplate, bos: &str) -> Option<Opti
     };
     if format.system.is_some() {
         let messages = with_system("be brief");
-        if text(&messages, true)? != (format.render)(&messages) {
+        if text(&messages)? != (format.render)(&messages) {
             return None;
         }
     }
-    let plain = text(&turns, true)?;
+    let plain = text(&turns)?;
     if plain == (format.render)(&turns) {
         return Some(None);
     }
@@ -262,6 +264,20 @@ mod tests {
             let found: Vec<_> =
                 FORMATS.iter().filter_map(|f| Some((f.name, recognise(f, &template, "<s>")?))).collect();
             assert_eq!(found, [(name, system.map(str::to_string))], "{source}");
+        }
+        // The mark of a turn as BOS token, and the system message inside the loop.
+        let inside = chatml.replacen(
+            "%}",
+            "%}{% if loop.first and m.role != 'system' %}{{ '<|im_start|>system\nYou help.<|im_end|>\n' }}{% endif %}",
+            1,
+        );
+        for (source, system) in [(chatml, None), (inside.as_str(), Some("You help.".to_string()))] {
+            let template = ChatTemplate::new(source, "<|im_start|>", "<|im_end|>").unwrap();
+            let found: Vec<_> = FORMATS
+                .iter()
+                .filter_map(|f| Some((f.name, recognise(f, &template, "<|im_start|>")?)))
+                .collect();
+            assert_eq!(found, [("ChatML", system)], "{source}");
         }
         for source in ["{{ messages[0].content }}", &chatml.replace("<|im_end|>\n", "<|im_end|>")] {
             let template = ChatTemplate::new(source, "<s>", "</s>").unwrap();

@@ -6,9 +6,12 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::{TestGguf, adapted, distance, engine, golden, json, logits, sequences};
+use planish_base::rng::{Purpose, Stream};
 use planish_base::{Error, TypeId};
-use planish_engine::{AdapterFile, Binding, Model, Provenance};
-use planish_model::{AdapterSet, AdapterSpec, LinearId, ROLES, Role};
+use planish_compute::call::RopeStyle;
+use planish_engine::{AdapterFile, BaseInfo, Binding, Engine, HostPair, Model, Provenance};
+use planish_model::{AdapterSet, AdapterSpec, LinearId, ROLES, Role, interleave_rows};
+use planish_store::fs::sha256;
 use planish_store::gguf::{Gguf, OwnedValue, Writer};
 use planish_store::safetensors::SafeTensors;
 use serde_json::Value;
@@ -100,16 +103,79 @@ fn peft_directory_gives_pefts_numbers() {
     let want = common::floats(expected.get("logprobs").unwrap().data);
     for base in [scene.path("base.gguf"), golden(BASE)] {
         let (mut engine, set) = adapted(&base, &golden(BASE).join("peft"));
-        let vocab = engine.model.spec.vocab;
-        let mut got = Vec::new();
-        for ids in sequences(BASE) {
-            for row in logits(&mut engine, &ids, &[&set]).chunks(vocab) {
-                let max = row.iter().copied().fold(f32::MIN, f32::max);
-                let sum: f64 = row.iter().map(|l| f64::from(l - max).exp()).sum();
-                got.extend(row.iter().map(|l| l - max - sum.ln() as f32));
-            }
+        let off = distance(&logprobs(&mut engine, &[&set]), &want);
+        assert!(off < 1e-4, "{}: off by {off:e}", base.display());
+    }
+}
+
+/// The log-softmax of every row of the golden sequences.
+fn logprobs(engine: &mut Engine, adapters: &[&AdapterSet]) -> Vec<f32> {
+    let vocab = engine.model.spec.vocab;
+    let mut out = Vec::new();
+    for ids in sequences(BASE) {
+        for row in logits(engine, &ids, adapters).chunks(vocab) {
+            let max = row.iter().copied().fold(f32::MIN, f32::max);
+            let sum: f64 = row.iter().map(|l| f64::from(l - max).exp()).sum();
+            out.extend(row.iter().map(|l| l - max - sum.ln() as f32));
         }
-        assert!(distance(&got, &want) < 1e-4, "{}: off by {:e}", base.display(), distance(&got, &want));
+    }
+    out
+}
+
+/// An adapter of rank 4 and alpha 8 on all linear maps, drawn in Hugging Face order and brought to the model's: a row
+/// of B has the same numbers whichever file the base is.
+fn seeded(model: &Model) -> AdapterFile {
+    let (rank, alpha) = (4, 8.0);
+    let draw = |tensor: usize, n: usize| -> Vec<f32> {
+        let stream = Stream::new(20, Purpose::Init, tensor as u32);
+        (0..n as u64).map(|i| (0.2 * stream.normal(i)) as f32).collect()
+    };
+    let pair = |(i, id): (usize, LinearId)| {
+        let (out, input) = model.spec.linear_shape(id);
+        let (a, b) = (draw(2 * i, rank * input), draw(2 * i + 1, out * rank));
+        let permuted =
+            model.spec.rope.style == RopeStyle::Interleaved && matches!(id.role, Role::Q | Role::K);
+        let b = if permuted { interleave_rows(&b, out, model.spec.layers[id.layer].heads.width) } else { b };
+        (id, HostPair { rank, a, b, scale: alpha / rank as f32 })
+    };
+    let pairs = model.spec.linears(&ROLES).into_iter().enumerate().map(pair).collect();
+    AdapterFile { alpha, rslora: false, pairs, base: BaseInfo::default() }
+}
+
+/// A directory that planish writes is loaded by peft itself, which then computes what planish computes with the
+/// adapter in memory. With PLANISH_WRITE_GOLDEN set, the directory in golden/peft is written before it is compared.
+#[test]
+fn peft_computes_the_same_with_a_directory_of_ours() {
+    let scene = Scene::new();
+    let golden_peft = golden("../peft");
+    let bases = [scene.path("base.gguf"), golden(BASE)].map(|path| Model::open(&path).unwrap());
+    assert_ne!(bases[0].spec.rope.style, bases[1].spec.rope.style);
+    if std::env::var_os("PLANISH_WRITE_GOLDEN").is_some() {
+        seeded(&bases[0]).write_peft(&bases[0], &golden_peft.join("adapter")).unwrap();
+    }
+    let index = json(&golden_peft.join("index.json"));
+    let expected = SafeTensors::open(&golden_peft.join("expected.safetensors")).unwrap();
+    let want = common::floats(expected.get("logprobs").unwrap().data);
+    for (i, model) in bases.into_iter().enumerate() {
+        let (name, dir) = (model.path.display().to_string(), scene.path(&format!("ours{i}")));
+        let ours = seeded(&model);
+        ours.write_peft(&model, &dir).unwrap();
+        for file in ["adapter_config.json", "adapter_model.safetensors"] {
+            let bytes = std::fs::read(dir.join(file)).unwrap();
+            assert!(
+                bytes == std::fs::read(golden_peft.join("adapter").join(file)).unwrap(),
+                "{name}: {file}"
+            );
+            assert_eq!(index["sha256"][format!("peft/adapter/{file}")], sha256(&bytes), "{file}");
+        }
+        assert_eq!(AdapterFile::read(&dir, &model, Binding::Strict).unwrap().pairs, ours.pairs, "{name}");
+        let mut engine = engine(model);
+        let set = ours.attach(&mut engine, 1.0).unwrap();
+        let off = distance(&logprobs(&mut engine, &[&set]), &want);
+        let plain = distance(&logprobs(&mut engine, &[]), &want);
+        println!("{name}: off by {off:e}, without the adapter by {plain}");
+        assert!(off < 1e-4, "{name}: off by {off:e}");
+        assert!(plain > 1.0, "{name}: the adapter changes only {plain}");
     }
 }
 
