@@ -4,7 +4,7 @@ A byte-level BPE vocabulary of a few hundred tokens is trained on the text below
 one-layer model, once for each pre-tokenizer, and read by llama.cpp. For the vocabularies of real models only the ids
 are stored:
 
-    python tokens.py [SMOLLM2.gguf] [STORIES260K.gguf] [GEMMA3.gguf]
+    python tokens.py [SMOLLM2.gguf] [STORIES260K.gguf]
 
 Needs: gguf, numpy, tokenizers, xllamacpp.
 """

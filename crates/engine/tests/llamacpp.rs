@@ -42,7 +42,7 @@ print("RESULT" + json.dumps(out))
 
 type Top = Vec<Vec<(usize, f64)>>;
 
-fn probe(python: &str, model: &Path, adapter: Option<&Path>, ids: &[u32]) -> Top {
+fn probe(python: &Path, model: &Path, adapter: Option<&Path>, ids: &[u32]) -> Top {
     let adapter = adapter.map_or(String::new(), |a| a.display().to_string());
     let ids = serde_json::to_string(ids).unwrap();
     let out = Command::new(python).args(["-c", PROBE]).arg(model).args([&adapter, &ids]).output().unwrap();

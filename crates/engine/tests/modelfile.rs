@@ -3,8 +3,6 @@
 
 mod common;
 
-use std::path::Path;
-
 use common::{CHATML, TestGguf};
 use planish_engine::{Model, ModelfileOptions, modelfile};
 use planish_store::gguf::OwnedValue;
@@ -71,13 +69,9 @@ fn chatml_is_recognised_where_its_mark_is_the_bos_token() {
 /// The same of the real SmolLM2-135M, whose system message has to be what its own template writes.
 #[test]
 fn smollm2_is_chatml() {
-    let models = std::env::var("PLANISH_MODELS").unwrap_or_default();
-    let path = Path::new(&models).join("smollm2-135m-q4_1.gguf");
-    if !path.exists() {
-        assert!(std::env::var_os("PLANISH_REQUIRE_ALL").is_none(), "{} does not exist", path.display());
-        eprintln!("SKIPPED smollm2_is_chatml: set PLANISH_MODELS");
+    let Some(path) = planish_testkit::files::needed("PLANISH_MODELS", "smollm2-135m-q4_1.gguf") else {
         return;
-    }
+    };
     let model = Model::open(&path).unwrap();
     let prompt = model.template.as_ref().unwrap().render(&[Message::new("user", "hi")], None, true).unwrap();
     let system = prompt.strip_prefix("<|im_start|>system\n").unwrap().split_once("<|im_end|>\n").unwrap().0;

@@ -4,8 +4,9 @@
 
 mod common;
 
-use common::{byte_tokenizer, golden, model, strings};
+use common::{byte_tokenizer, golden, strings};
 use planish_store::gguf::Gguf;
+use planish_testkit::files::needed;
 use planish_text::{ChatTemplate, Encoder, Example, Message, Tokenizer, Turn, Vocab};
 use serde_json::{Value, json};
 

@@ -4,8 +4,9 @@
 
 mod common;
 
-use common::{golden, ids, model, strings};
+use common::{golden, ids, strings};
 use planish_store::gguf::Gguf;
+use planish_testkit::files::needed;
 use planish_text::{TokenKind, Tokenizer, Vocab};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -71,12 +72,11 @@ fn real_vocabularies_give_llama_cpps_ids() {
     let g = golden("tokens.json");
     let texts = strings(&g["strings"]);
     let files = [
-        ("PLANISH_MODELS", None, "smollm2-135m-q4_1.gguf"),
-        ("PLANISH_MODELS", None, "gemma3-270m-q4_k_m.gguf"),
-        ("PLANISH_SHARED", Some("../shared"), "models/stories260K/stories260K-f32.v3.gguf"),
+        ("PLANISH_MODELS", "smollm2-135m-q4_1.gguf"),
+        ("PLANISH_SHARED", "models/stories260K/stories260K-f32.v3.gguf"),
     ];
-    for (variable, default, name) in files {
-        let Some(path) = model(variable, default, name) else { continue };
+    for (variable, name) in files {
+        let Some(path) = needed(variable, name) else { continue };
         let file = name.rsplit('/').next().unwrap();
         let gguf = Gguf::open(&path).unwrap();
         check(&Tokenizer::from_gguf(gguf.metadata()).unwrap(), &texts, &g["models"][file], file);
@@ -85,14 +85,12 @@ fn real_vocabularies_give_llama_cpps_ids() {
 
 #[test]
 fn bos_eos_and_end_of_generation_of_real_models() {
-    if let Some(path) = model("PLANISH_MODELS", None, "smollm2-135m-q4_1.gguf") {
+    if let Some(path) = needed("PLANISH_MODELS", "smollm2-135m-q4_1.gguf") {
         let t = Tokenizer::from_gguf(Gguf::open(&path).unwrap().metadata()).unwrap();
         assert_eq!((t.bos(), t.eos(), t.eot(), t.add_bos()), (Some(1), Some(2), Some(2), false));
         assert_eq!((t.vocab_size(), t.end_of_generation()), (49152, &[0, 2][..]));
     }
-    if let Some(path) =
-        model("PLANISH_SHARED", Some("../shared"), "models/stories260K/stories260K-f32.v3.gguf")
-    {
+    if let Some(path) = needed("PLANISH_SHARED", "models/stories260K/stories260K-f32.v3.gguf") {
         let t = Tokenizer::from_gguf(Gguf::open(&path).unwrap().metadata()).unwrap();
         assert_eq!((t.bos(), t.eos(), t.add_bos()), (Some(1), Some(2), true));
         assert_eq!(t.prompt("<s>a").unwrap(), t.prompt("a").unwrap());

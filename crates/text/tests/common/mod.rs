@@ -3,7 +3,7 @@
 // Tests read the environment and files of their own, say what they skip, and unwrap outside of `#[test]` too.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::print_stderr)]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use planish_text::{TokenKind, Tokenizer, Vocab};
 use serde_json::Value;
