@@ -294,7 +294,9 @@ mod tests {
     fn values_that_contain_much_or_themselves_are_an_error() {
         let doubled = |end: &str| {
             let set = "{% set n.a = [n.a, n.a] %}{% set n.b = [n.b, n.b] %}";
-            format!("{{% set n = namespace(a=[1], b=[1]) %}}{{% for i in range(60) %}}{set}{{% endfor %}}{end}")
+            format!(
+                "{{% set n = namespace(a=[1], b=[1]) %}}{{% for i in range(60) %}}{set}{{% endfor %}}{end}"
+            )
         };
         for end in ["{{ n.a }}", "{{ n.a|tojson }}", "{{ n.a|string|length }}"] {
             assert_eq!(render(&doubled(end)).unwrap_err().code(), "template fuel", "{end}");
