@@ -103,7 +103,7 @@ pub fn merge(
         Error::input("merge", format!("{}: the base is not a GGUF file", model.path.display()))
             .with_hint("convert it first: planish convert DIRECTORY OUT.gguf")
     })?;
-    if out == model.path {
+    if is_same(out, &model.path) {
         return Err(Error::usage("merge", format!("{}: the output is the base itself", out.display()))
             .with_hint("choose another name"));
     }
@@ -137,6 +137,15 @@ pub fn merge(
 
 fn encodes(ty: TypeId) -> bool {
     QUANTS.iter().any(|q| q.id == ty && q.encode.is_some())
+}
+
+/// Whether two paths are one file, however they are spelt or linked.
+fn is_same(a: &Path, b: &Path) -> bool {
+    match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        // What does not exist yet is nothing else.
+        _ => a == b,
+    }
 }
 
 fn not_written(name: &str) -> Error {

@@ -1,9 +1,12 @@
 //! The model's own Jinja chat template, rendered under a budget.
 //!
 //! A template comes from a file that a stranger wrote. Fuel bounds its time and its memory (64 bytes a unit), it sees
-//! no clock, no file and no environment, and it can fail only with an error.
+//! no clock, no file and no environment, and it can fail only with an error. What fuel does not see is bounded by
+//! [`guard`] and by a time limit.
 
-use std::fmt;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use std::{fmt, thread};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value};
@@ -14,6 +17,7 @@ use regex::Regex;
 use serde::Serialize;
 
 use crate::date::Date;
+use crate::guard;
 use crate::{Message, Tokenizer};
 
 /// The longest template of a known model has about 40 kB.
@@ -21,12 +25,18 @@ const MAX_SOURCE_BYTES: usize = 256 * 1024;
 /// Instructions, or blocks of 64 bytes produced: at most 128 MiB a rendering.
 const FUEL: u64 = 2_000_000;
 const MAX_OUTPUT_BYTES: usize = 32 * 1024 * 1024;
+/// A template's own message is shown as one line of at most this many characters.
+const MAX_RAISED_CHARS: usize = 300;
+/// All fuel burns in a fraction of a second. Comparing nested lists costs no fuel and could take for ever.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// Values nested as deep as fuel allows are dropped by recursion.
+const STACK_BYTES: usize = 64 * 1024 * 1024;
 
 /// A compiled chat template.
 #[derive(Debug)]
 pub struct ChatTemplate {
     source: String,
-    environment: Environment<'static>,
+    environment: Arc<Environment<'static>>,
     bos: String,
     eos: String,
 }
@@ -56,14 +66,25 @@ impl ChatTemplate {
         // As transformers sets Jinja2 up; templates are written for it.
         let syntax =
             SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(explain)?;
+        let source_seen = without_generation_tags(source)?;
+        guard::check_source(&source_seen, &syntax)?;
         environment.set_syntax(syntax);
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.remove_global("debug");
+        environment.set_formatter(|out, state, value| {
+            guard::charge(state, value)?;
+            minijinja::escape_formatter(out, state, value)
+        });
         environment.add_filter("tojson", to_json);
+        environment.add_filter("string", |state: &State, value: &Value| {
+            guard::charge(state, value)?;
+            Ok(Value::from(value.to_string()))
+        });
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", |_: String| no_date());
-        environment.add_template_owned("chat_template", without_generation_tags(source)?).map_err(explain)?;
+        environment.add_template_owned("chat_template", source_seen).map_err(explain)?;
+        let environment = Arc::new(environment);
         Ok(ChatTemplate { source: source.to_owned(), environment, bos: bos.to_owned(), eos: eos.to_owned() })
     }
 
@@ -79,7 +100,7 @@ impl ChatTemplate {
     pub fn with_date(mut self, date: &str) -> Result<ChatTemplate> {
         let date = Date::parse(date)
             .ok_or_else(|| Error::usage("date", format!("{date:?} is not a date, expected YYYY-MM-DD")))?;
-        self.environment.add_function("strftime_now", move |format: String| {
+        Arc::make_mut(&mut self.environment).add_function("strftime_now", move |format: String| {
             date.format(&format).map_err(|text| minijinja::Error::new(ErrorKind::InvalidOperation, text))
         });
         Ok(self)
@@ -98,21 +119,39 @@ impl ChatTemplate {
         tools: Option<&serde_json::Value>,
         add_generation_prompt: bool,
     ) -> Result<String> {
-        let template = self.environment.get_template("chat_template").map_err(explain)?;
-        let out = template
-            .render(context! {
-                messages => Value::from(Serde(messages)),
-                tools => tools.map_or(Value::from(()), |t| Value::from(Serde(t))),
-                add_generation_prompt => add_generation_prompt,
-                bos_token => self.bos.as_str(),
-                eos_token => self.eos.as_str(),
-            })
-            .map_err(explain)?;
+        let out = self.render_in_time(context! {
+            messages => Value::from(Serde(messages)),
+            tools => tools.map_or(Value::from(()), |t| Value::from(Serde(t))),
+            add_generation_prompt => add_generation_prompt,
+            bos_token => self.bos.as_str(),
+            eos_token => self.eos.as_str(),
+        })?;
         if out.len() > MAX_OUTPUT_BYTES {
             let text = format!("chat template made {} bytes, at most {MAX_OUTPUT_BYTES}", out.len());
             return Err(Error::input("template output", text).with_hint("split the conversation"));
         }
         Ok(out)
+    }
+
+    /// Renders on a thread of its own, which is left behind when it takes too long: a rendering cannot be stopped.
+    fn render_in_time(&self, context: Value) -> Result<String> {
+        let environment = Arc::clone(&self.environment);
+        let (sender, receiver) = mpsc::channel();
+        let work = move || {
+            let result = environment.get_template("chat_template").and_then(|t| t.render(context));
+            // Nobody listens any more once the time is over.
+            _ = sender.send(result);
+        };
+        thread::Builder::new().name("template".to_owned()).stack_size(STACK_BYTES).spawn(work).map_err(
+            |e| Error::resource("thread", "cannot start a thread for the chat template").with_source(e),
+        )?;
+        match receiver.recv_timeout(TIME_LIMIT) {
+            Ok(result) => result.map_err(explain),
+            Err(_) => {
+                let text = format!("chat template takes longer than {} s", TIME_LIMIT.as_secs());
+                Err(Error::input("template time", text).with_hint("the template builds huge nested values"))
+            }
+        }
     }
 }
 
@@ -142,7 +181,9 @@ fn explain(error: minijinja::Error) -> Error {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(e) = source {
         if let Some(Raised(message)) = e.downcast_ref() {
-            return Error::input("template raised", format!("chat template refuses this: {message}"));
+            let shown: String = message.chars().take(MAX_RAISED_CHARS).collect();
+            let line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+            return Error::input("template raised", format!("chat template refuses this: {line}"));
         }
         source = e.source();
     }
@@ -170,6 +211,7 @@ fn to_json(state: &State, value: &Value, kwargs: Kwargs) -> Result<Value, miniji
     let _: Option<bool> = kwargs.get("ensure_ascii")?;
     let _: Option<bool> = kwargs.get("sort_keys")?;
     kwargs.assert_all_used()?;
+    guard::charge(state, value)?;
     let bad = |e: serde_json::Error| {
         minijinja::Error::new(ErrorKind::BadSerialization, "value is not JSON").with_source(e)
     };
@@ -236,8 +278,40 @@ mod tests {
         assert!(["template output", "template fuel"].contains(&render(wide).unwrap_err().code()));
         let deep = "{% if true %}".repeat(20_000);
         assert_eq!(render(&deep).unwrap_err().code(), "template");
+        for chain in [".b", "+1", "~1", "()", "[0]", "|string", " and 1", " if 1 else 1"] {
+            let long = format!("{{{{ a{} }}}}", chain.repeat(20_000));
+            assert_eq!(render(&long).unwrap_err().code(), "template", "{chain}");
+        }
+        for prefix in ["-", "not ", "("] {
+            let long = format!("{{{{ {}1 }}}}", prefix.repeat(60_000));
+            assert_eq!(render(&long).unwrap_err().code(), "template", "{prefix}");
+        }
         let macro_loop = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
         assert!(render(macro_loop).is_err());
+    }
+
+    #[test]
+    fn values_that_contain_much_or_themselves_are_an_error() {
+        let doubled = |end: &str| {
+            let set = "{% set n.a = [n.a, n.a] %}{% set n.b = [n.b, n.b] %}";
+            format!(
+                "{{% set n = namespace(a=[1], b=[1]) %}}{{% for i in range(60) %}}{set}{{% endfor %}}{end}"
+            )
+        };
+        for end in ["{{ n.a }}", "{{ n.a|tojson }}", "{{ n.a|string|length }}"] {
+            assert_eq!(render(&doubled(end)).unwrap_err().code(), "template fuel", "{end}");
+        }
+        assert_eq!(render(&doubled("{{ n.a == n.b }}")).unwrap_err().code(), "template time");
+        for own in [
+            "{% set n = namespace() %}{% set n.a = n %}{{ n }}",
+            "{% set n = namespace() %}{% set n.a = [n] %}{{ n.a ~ 1 }}",
+            "{% set f = namespace %}{% set n = f() %}{% set n.a = n %}{{ n }}",
+            "{% set n = namespace() %}{% import 'chat_template' as m %}{% set n.a = m %}{{ n.a }}",
+        ] {
+            assert_eq!(render(own).unwrap_err().code(), "template", "{own}");
+        }
+        let plain = "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}";
+        assert_eq!(render(plain).unwrap(), "1");
     }
 
     #[test]

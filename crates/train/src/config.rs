@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{optim, schedule};
 
+const MAX_BATCH: usize = 1 << 20;
+
 /// Which tensors weight decay applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -178,7 +180,9 @@ impl TuneConfig {
         };
         let rate = |x: f64| x.is_finite() && x >= 0.0;
         let (b1, b2) = self.betas;
-        positive("batch-size", self.batch_size > 0, self.batch_size.to_string(), "at least 1")?;
+        // The examples of a step are listed in memory.
+        let batch = (1..=MAX_BATCH).contains(&self.batch_size);
+        positive("batch-size", batch, self.batch_size.to_string(), &format!("1 to {MAX_BATCH}"))?;
         positive("micro-batch", self.micro_batch > 0, self.micro_batch.to_string(), "at least 1")?;
         positive("steps", self.steps != Some(0), "0".into(), "at least 1")?;
         positive(

@@ -120,3 +120,53 @@ fn settings_out_of_range() {
         assert_eq!(run.code, Some(2), "{}", run.all());
     }
 }
+
+#[test]
+fn metadata_and_settings_that_would_take_all_memory() {
+    let place = Place::new();
+    place.tiny(&Tiny::default());
+    place.write("data.jsonl", format!("{GOOD}\n{GOOD}\n"));
+    for size in ["0", "1000000000", "18446744073709551615"] {
+        let run = place.run(&["tune", "@tiny.gguf", "@data.jsonl", "--out", "@run", "--batch-size", size]);
+        assert_eq!(run.code, Some(2), "{}", run.all());
+        assert!(run.stderr.contains("expected 1 to"), "{}", run.all());
+    }
+    assert!(!place.path("run").exists());
+    let mut bytes = tiny_bytes(&Tiny::default());
+    let key = b"llama.embedding_length";
+    let at = bytes.windows(key.len()).position(|w| w == key).unwrap() + key.len() + 4;
+    bytes[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+    refuses("embedding_length", bytes);
+}
+
+#[test]
+fn an_output_that_cannot_be_written() {
+    let place = Place::new();
+    place.tiny(&Tiny::default());
+    place.write("data.jsonl", format!("{GOOD}\n{GOOD}\n"));
+    place.write("file", "");
+    let run =
+        place.run(&["tune", "@tiny.gguf", "@data.jsonl", "--steps", "1", "--out", "@file/run", "--json"]);
+    snapshot!(
+        "output_not_writable",
+        format!("exit code: {:?}\n{}", run.code, run.stderr.lines().last().unwrap())
+    );
+}
+
+#[test]
+fn an_adapter_of_another_base_and_an_output_that_is_the_base() {
+    let place = Place::new();
+    let base = place.tiny(&Tiny::default());
+    place.write("data.jsonl", format!("{GOOD}\n{GOOD}\n"));
+    place.run(&["tune", "@tiny.gguf", "@data.jsonl", "--steps", "1", "--out", "@run"]).ok();
+    let bytes = std::fs::read(&base).unwrap();
+    for out in ["@tiny.gguf", "@run/../tiny.gguf"] {
+        let run = place.run(&["merge", "@tiny.gguf", "@run/weights/step_1.gguf", out]);
+        assert_eq!(run.code, Some(2), "{}", run.all());
+    }
+    assert!(std::fs::read(&base).unwrap() == bytes);
+    place.tiny(&Tiny { context: 128, ..Tiny::default() });
+    let run = place.run(&["generate", "@tiny.gguf", "-p", "hi", "--adapter", "@run/weights/step_1.gguf"]);
+    assert_eq!(run.code, Some(3), "{}", run.all());
+    snapshot!("adapter_of_another_base", run.all());
+}

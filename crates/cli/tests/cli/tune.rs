@@ -56,7 +56,7 @@ fn a_dry_run_prints_the_plan_and_writes_nothing() {
     assert_eq!(plan.len(), 1);
     assert!(plan[0]["plan"]["memory"]["total_bytes"].as_u64() > Some(0));
     assert_eq!(plan[0]["plan"]["tokens"]["train_examples"], 7);
-    assert!(place.run(&args).ok().contains("steps       3: "));
+    assert!(place.run(&args).ok().contains("steps         3: "));
     assert!(!place.path("run").exists());
 }
 

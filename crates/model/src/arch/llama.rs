@@ -35,6 +35,9 @@ pub const LLAMA: Arch = Arch {
     permuted: true,
 };
 
+const MAX_WIDTH: usize = 1 << 16;
+const MAX_HEAD_WIDTH: usize = 1 << 12;
+
 /// The numbers both kinds of file give.
 struct Dims {
     vocab: usize,
@@ -53,12 +56,12 @@ impl Dims {
     fn spec(self, rope: Rope) -> Result<Spec> {
         in_range("block_count", self.blocks, 1, 512)?;
         in_range("vocab_size", self.vocab, 1, 1 << 24)?;
-        in_range("embedding_length", self.width, 1, 1 << 16)?;
+        in_range("embedding_length", self.width, 1, MAX_WIDTH)?;
         in_range("feed_forward_length", self.ff, 1, 1 << 20)?;
         in_range("context_length", self.context, 1, 1 << 28)?;
         in_range("head_count", self.heads, 1, 1 << 12)?;
         in_range("head_count_kv", self.kv_heads, 1, self.heads)?;
-        in_range("head width", self.head_width, 2, 1 << 12)?;
+        in_range("head width", self.head_width, 2, MAX_HEAD_WIDTH)?;
         if !self.heads.is_multiple_of(self.kv_heads) || !self.head_width.is_multiple_of(2) {
             let message = format!(
                 "{} heads of width {} cannot share {} kv heads",
@@ -110,6 +113,9 @@ fn from_gguf(m: &Metadata, weights: &Weights) -> Result<Spec> {
     if optional("expert_count")?.unwrap_or(0) > 0 {
         return Err(Error::input("architecture", "mixture of experts is not supported for `llama`"));
     }
+    // Before memory is taken for half as many factors as a head is wide.
+    in_range("embedding_length", width, 1, MAX_WIDTH)?;
+    in_range("head width", head_width, 2, MAX_HEAD_WIDTH)?;
     let base = f64::from(m.f32("llama.rope.freq_base")?.unwrap_or(10_000.0));
     let factors = gguf_factors(m, weights, head_width)?;
     let dims = Dims {
@@ -170,6 +176,7 @@ fn from_config(c: &Value) -> Result<Spec> {
     if let Some(act) = c["hidden_act"].as_str().filter(|a| *a != "silu") {
         return Err(Error::input("architecture", format!("activation `{act}` is not supported for llama")));
     }
+    in_range("head width", head_width, 2, MAX_HEAD_WIDTH)?;
     let rope = config_rope(c, head_width)?;
     let dims = Dims {
         vocab: count("vocab_size")?,
