@@ -1,6 +1,6 @@
 //! Scoring tokens: the loss of each, and the most probable alternatives.
 
-use planish_base::Result;
+use planish_base::{Error, Result};
 use planish_compute::call::Product;
 use planish_compute::{Backend, Program, View};
 use planish_model::{AdapterSet, Pass, Ragged};
@@ -66,7 +66,7 @@ pub fn program(engine: &Engine, batch: &Ragged, adapters: &[&AdapterSet], top: u
 /// Scores the trained tokens of an example.
 ///
 /// # Errors
-/// `token id` outside the vocabulary; kind `Resource` without memory for the activations.
+/// `token id` outside the vocabulary; `not finite` for a loss that is not a number; kind `Resource` without memory for the activations.
 pub fn example(
     engine: &mut Engine,
     example: &Example,
@@ -80,6 +80,12 @@ pub fn example(
     let (program, scores) = program(engine, &ragged, adapters, top);
     engine.run(&ragged, 1.0, &program)?;
     let losses = engine.backend.download_f32(&scores.loss);
+    if let Some(i) = losses.iter().position(|l| !l.is_finite()) {
+        let message =
+            format!("{}: the loss of token {} is {}", example.place, b.target_rows[i] + 1, losses[i]);
+        return Err(Error::input("not finite", message)
+            .with_hint("the weights may hold values that are not numbers: ask `planish verify`"));
+    }
     let backend = &engine.backend;
     let best =
         scores.top.map(|(ids, logprobs)| (backend.download_u32(&ids), backend.download_f32(&logprobs)));

@@ -60,6 +60,12 @@ enum Eval {
 impl Data {
     pub fn load(config: &TuneConfig, model: &Model) -> Result<Data> {
         let context = config.context.unwrap_or(model.spec.context);
+        if context > model.spec.context {
+            let message = format!("context {context} is above the model's {}", model.spec.context);
+            return Err(
+                Error::usage("context", message).with_hint("leave --context out, or give a smaller one")
+            );
+        }
         let options = LoadOptions { context, policy: config.max_length_policy, ..LoadOptions::default() };
         let read =
             |paths: &[PathBuf]| load(paths, model.tokenizer.as_ref(), model.template.as_ref(), &options);
