@@ -109,6 +109,13 @@ impl Data {
         order.step(s).into_iter().map(example).collect()
     }
 
+    /// The first micro-batch of the run, of up to `n` examples.
+    pub fn first(&self, order: &Order, n: usize) -> Vec<&Example> {
+        let mut examples = self.step(order, 0);
+        examples.truncate(n);
+        examples
+    }
+
     /// The given prompt as a user's turn, else what the first held-out example (or training example) is asked.
     pub fn sample_prompt(&self, config: &TuneConfig, model: &Model) -> Result<Vec<u32>> {
         let Some(tokenizer) = &model.tokenizer else { return Ok(Vec::new()) };

@@ -207,10 +207,7 @@ impl<'a> Run<'a> {
     /// Times the gradients of one micro-batch in the whole arena of the run; the first step zeroes them again.
     fn probe(&mut self) -> Result<Time> {
         self.engine.reserve(self.plan.memory.activations_bytes)?;
-        let all = self.data.train_examples();
-        let indices = self.order.step(0);
-        let micro: Vec<&Example> =
-            indices.into_iter().take(self.config.micro_batch).map(|i| all[i]).collect();
+        let micro = self.data.first(&self.order, self.config.micro_batch);
         let start = Instant::now();
         let (_, tokens, _) =
             self.trainer.gradients(&mut self.engine, &[&self.set], &micro, 0, self.config.seed)?;
@@ -224,9 +221,7 @@ impl<'a> Run<'a> {
     }
 
     fn flow(&self) -> planish_compute::Program {
-        let mut micro = self.data.step(&self.order, 0);
-        micro.truncate(self.config.micro_batch);
-        let b = planish_text::batch(&micro);
+        let b = planish_text::batch(&self.data.first(&self.order, self.config.micro_batch));
         let segments = score::segments(&b);
         self.engine.training_program(&score::ragged(&b, &segments), &[&self.set]).0
     }
@@ -327,7 +322,10 @@ impl<'a> Run<'a> {
             return Ok(None);
         }
         let n = examples.len();
-        let summary = score::examples(&mut self.engine, examples, &[&self.set])?;
+        // A model that was sound before the first step and is not any more has diverged.
+        let trained = self.step > 0;
+        let summary = score::examples(&mut self.engine, examples, &[&self.set])
+            .map_err(|e| if trained && e.code() == "not finite" { e.with_kind(Kind::Diverged) } else { e })?;
         events.append(
             "eval",
             Some(self.step),
