@@ -34,9 +34,14 @@ pub fn llama(layers: usize, width: usize) -> Model {
         let (out, input) = spec.linear_shape(id);
         shapes.push((format!("{}.weight", arch.linear_name(id)), out, input));
     }
-    let (mut bytes, mut entries) = (Vec::<u8>::new(), BTreeMap::new());
+    // Tensors lie at multiples of 32 bytes of aligned memory, as in a mapped GGUF file.
+    let size: usize = shapes.iter().map(|(_, rows, cols)| (rows * cols * 4).next_multiple_of(32)).sum();
+    let (mut bytes, mut entries) = (Vec::<u8>::with_capacity(size + 64), BTreeMap::new());
+    bytes.resize(bytes.as_ptr().align_offset(64), 0);
+    let start = bytes.len();
     for (i, (name, rows, cols)) in shapes.into_iter().enumerate() {
         let stream = Stream::new(0, Purpose::Init, i as u32);
+        bytes.resize(start + (bytes.len() - start).next_multiple_of(32), 0);
         let offset = bytes.len() as u64;
         let (mean, std) = if rows == 1 { (1.0, 0.1) } else { (0.0, 1.0 / (cols as f64).sqrt()) };
         for j in 0..(rows * cols) as u64 {

@@ -29,8 +29,9 @@ pub fn dot(cx: &mut Cx, call: &MatMul, c: RowsMut<f32>) {
         let cols = task * block..((task + 1) * block).min(n);
         // SAFETY: tasks own disjoint columns.
         let mut part = unsafe { c.part(0..m, cols.clone()) };
-        for first in cols.clone().step_by(ROWS) {
-            let rows = ROWS.min(cols.end - first);
+        let step = if floats.is_some() { cols.len() } else { ROWS };
+        for first in cols.clone().step_by(step) {
+            let rows = step.min(cols.end - first);
             let w = match floats {
                 Some(w) => w.dense(first, rows),
                 None => {
