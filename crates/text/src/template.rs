@@ -28,7 +28,7 @@ const MAX_OUTPUT_BYTES: usize = 32 * 1024 * 1024;
 /// A template's own message is shown as one line of at most this many characters.
 const MAX_RAISED_CHARS: usize = 300;
 /// All fuel burns in a fraction of a second. Comparing nested lists costs no fuel and could take for ever.
-const TIME_LIMIT: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(4);
 /// Values nested as deep as fuel allows are dropped by recursion.
 const STACK_BYTES: usize = 64 * 1024 * 1024;
 
