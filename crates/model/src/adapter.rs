@@ -154,9 +154,4 @@ impl AdapterSet {
     pub fn dropout_key(&self) -> Option<View> {
         self.dropout.map(|(_, key)| key)
     }
-
-    /// Multiplies every pair's scale, as `--adapter A:SCALE` asks.
-    pub fn rescale(&mut self, factor: f32) {
-        self.pairs.values_mut().for_each(|p| p.scale *= factor);
-    }
 }

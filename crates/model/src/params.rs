@@ -11,7 +11,7 @@ use planish_tape::ops::Norm;
 
 use crate::arch::Arch;
 use crate::rotary;
-use crate::spec::{LinearId, ROLES, Role, Spec};
+use crate::spec::{LinearId, Role, Spec};
 use crate::weights::{WeightEntry, Weights};
 
 /// Which tensors of the base get gradients.
@@ -208,9 +208,4 @@ impl Loader<'_> {
             None => Ok(()),
         }
     }
-}
-
-/// Every linear map's GGUF name, for adapters and export.
-pub fn linear_names(arch: &Arch, spec: &Spec) -> Vec<(LinearId, String)> {
-    spec.linears(&ROLES).into_iter().map(|id| (id, arch.linear_name(id))).collect()
 }

@@ -60,11 +60,6 @@ impl Arch {
         format!("blk.{}.{part}", id.layer)
     }
 
-    /// The linear map that a GGUF name (without `.weight`) stands for.
-    pub fn linear_of(&self, spec: &Spec, name: &str) -> Option<LinearId> {
-        crate::params::linear_names(self, spec).into_iter().find(|(_, n)| n == name).map(|(id, _)| id)
-    }
-
     /// The Hugging Face name of a GGUF tensor.
     pub fn hf_name(&self, gguf: &str) -> Option<String> {
         rename(gguf, self.names.iter().map(|(g, h)| (*g, *h)))

@@ -1,6 +1,5 @@
 //! One AdamW step on one tensor.
 
-use super::TASK;
 use crate::call::AdamW;
 use crate::cpu::Cx;
 use crate::isa::isa_fn;
@@ -14,9 +13,7 @@ pub fn adamw(cx: &mut Cx, c: &AdamW) {
         cx.memory.rows_mut::<f32>(&c.v),
     );
     let isa = cx.isa;
-    let n = grad.len();
-    cx.pool.run(n.div_ceil(TASK), &|task, _| {
-        let at = task * TASK..((task + 1) * TASK).min(n);
+    cx.by_blocks(grad.len(), 1, |at, _| {
         // SAFETY: tasks own disjoint elements.
         let mut p = unsafe { param.part(0..1, at.clone()) };
         // SAFETY: as above.

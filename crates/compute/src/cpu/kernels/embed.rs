@@ -1,6 +1,5 @@
 //! Embedding rows and their gradient.
 
-use super::TASK;
 use crate::call::{Embed, EmbedBack};
 use crate::cpu::Cx;
 use crate::quant::Quant;
@@ -27,9 +26,7 @@ pub fn embed_back(cx: &mut Cx, c: &EmbedBack) {
     let ids = cx.memory.rows::<u32>(&c.ids);
     let dy = cx.memory.rows::<f32>(&c.dy);
     let dtable = cx.memory.rows_mut::<f32>(&c.dtable);
-    let strip = if dy.len() * dy.cols() <= TASK { dy.cols() } else { 64 };
-    cx.pool.run(dy.cols().div_ceil(strip.max(1)), &|task, _| {
-        let cols = task * strip..((task + 1) * strip).min(dy.cols());
+    cx.by_strips(dy.len(), dy.cols(), |cols| {
         // SAFETY: tasks own disjoint columns.
         let mut part = unsafe { dtable.part(0..dtable.len(), cols.clone()) };
         for (r, &id) in ids.column().iter().enumerate() {

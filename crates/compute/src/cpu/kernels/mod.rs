@@ -33,4 +33,10 @@ impl Cx<'_> {
             f(task * block..((task + 1) * block).min(n), scratch);
         });
     }
+
+    /// Calls `f` on strips of columns that cover 0..cols, for sums over `rows` rows in order: a column has one task.
+    fn by_strips(&mut self, rows: usize, cols: usize, f: impl Fn(Range<usize>) + Sync) {
+        let strip = if rows * cols <= TASK { cols.max(1) } else { 64 };
+        self.pool.run(cols.div_ceil(strip), &|task, _| f(task * strip..((task + 1) * strip).min(cols)));
+    }
 }

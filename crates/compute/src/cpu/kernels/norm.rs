@@ -1,6 +1,5 @@
 //! Root mean square norm over groups of columns, forward and backward.
 
-use super::TASK;
 use super::lanes;
 use crate::call::{RmsNorm, RmsNormBack, RmsNormWeightBack, Store};
 use crate::cpu::Cx;
@@ -78,9 +77,8 @@ pub fn rms_norm_weight_back(cx: &mut Cx, c: &RmsNormWeightBack) {
     let (dy, x) = (cx.memory.rows::<f32>(&c.dy), cx.memory.rows::<f32>(&c.x));
     let rstd = cx.memory.rows::<f32>(&c.rstd);
     let dw = cx.memory.rows_mut::<f32>(&c.dweight);
-    let strip = if x.len() * x.cols() <= TASK { c.width } else { 64 };
-    cx.pool.run(c.width.div_ceil(strip), &|task, _| {
-        let cols = task * strip..((task + 1) * strip).min(c.width);
+    // Each group of a row is a row of the sum.
+    cx.by_strips(x.len() * x.cols() / c.width, c.width, |cols| {
         // SAFETY: tasks own disjoint columns.
         let mut part = unsafe { dw.part(0..1, cols.clone()) };
         let dw = part.row(0);

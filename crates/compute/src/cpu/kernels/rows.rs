@@ -1,6 +1,5 @@
 //! Moving and adding rows.
 
-use super::TASK;
 use crate::call::{Add, Broadcast, ColumnSum, Gather, Scatter, Zero};
 use crate::cpu::Cx;
 use crate::isa::isa_fn;
@@ -45,9 +44,7 @@ pub fn broadcast(cx: &mut Cx, c: &Broadcast) {
 pub fn column_sum(cx: &mut Cx, c: &ColumnSum) {
     let x = cx.memory.rows::<f32>(&c.x);
     let out = cx.memory.rows_mut::<f32>(&c.out);
-    let strip = if x.len() * x.cols() <= TASK { x.cols() } else { 64 };
-    cx.pool.run(x.cols().div_ceil(strip.max(1)), &|task, _| {
-        let cols = task * strip..((task + 1) * strip).min(x.cols());
+    cx.by_strips(x.len(), x.cols(), |cols| {
         // SAFETY: tasks own disjoint columns.
         let mut part = unsafe { out.part(0..1, cols.clone()) };
         for r in 0..x.len() {

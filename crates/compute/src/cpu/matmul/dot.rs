@@ -2,11 +2,11 @@
 
 use planish_base::TypeId;
 
+use super::pack::Operand;
 use crate::call::{Along, MatMul, Store};
 use crate::cpu::Cx;
 use crate::cpu::memory::RowsMut;
 use crate::isa::isa_fn;
-use crate::quant::Quant;
 
 /// Partial sums of a dot product.
 const LANES: usize = 16;
@@ -15,14 +15,12 @@ const TOGETHER: usize = 4;
 /// Rows of b that are decoded at a time.
 const ROWS: usize = 8;
 
-pub fn dot(cx: &mut Cx, call: &MatMul, c: RowsMut<f32>) {
+pub fn dot(cx: &mut Cx, call: &MatMul, b: &Operand, c: RowsMut<f32>) {
     assert_eq!((call.a_along, call.b_along), (Along::K, Along::K), "dot products run along k");
     let a = cx.memory.rows::<f32>(&call.a);
-    let quant = Quant::of(call.b.dtype).expect("the model checks tensor types when it is loaded");
-    let (bytes, stride) = (cx.memory.bytes(&call.b), call.b.bytes_of(call.b.stride) as usize);
     // Weights that are floats already need no copy.
     let floats = (call.b.dtype == TypeId::F32 && call.b.is_dense()).then(|| cx.memory.rows::<f32>(&call.b));
-    let (m, n, k, isa) = (c.len(), c.cols(), call.b.cols, cx.isa);
+    let (m, n, k, isa) = (c.len(), c.cols(), b.k, cx.isa);
     // About 64k multiplications a task.
     let block = (65_536 / (k * m).max(1)).clamp(1, n.max(1));
     cx.pool.run(n.div_ceil(block), &|task, scratch| {
@@ -37,7 +35,7 @@ pub fn dot(cx: &mut Cx, call: &MatMul, c: RowsMut<f32>) {
                 None => {
                     let w = scratch.floats(rows * k);
                     for (i, row) in w.chunks_exact_mut(k).enumerate() {
-                        quant.decode_range(isa, &bytes[(first + i) * stride..], 0, row);
+                        b.quant.decode_range(isa, &b.bytes[(first + i) * b.stride..], 0, row);
                     }
                     w
                 }

@@ -34,7 +34,7 @@ pub fn matmul(cx: &mut Cx, call: &MatMul) {
     assert_eq!((a.outer, b.outer, a.k), (c.len(), c.cols(), b.k), "shapes of a product");
     match call.product {
         Product::Packed => packed(cx, call, &a, &b, c),
-        Product::Dot => dot::dot(cx, call, c),
+        Product::Dot => dot::dot(cx, call, &b, c),
     }
 }
 
