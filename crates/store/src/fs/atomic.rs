@@ -3,22 +3,23 @@
 //! A temporary with an unguessable name is created exclusively beside the target (another file system could not be
 //! renamed from), filled, synced, renamed over the target, and the directory is synced, so that the order in which a
 //! power loss may drop writes never shows a torn file. What a killed process leaves behind is a name that begins with
-//! a dot and holds `.tmp-`.
+//! a dot and holds `.tmp-`; [`remove_leftovers`](super::remove_leftovers) removes it.
 #![forbid(unsafe_code)]
-#![allow(clippy::disallowed_methods)]
 
-use std::ffi::OsString;
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use super::{create_dir_all, io_error, list_dir};
+use super::disk::{self, Output};
+use super::temporary::{Temporary, parent};
+use super::{create_dir_all, in_place, io_error, list_dir};
 use crate::{Error, Result};
 
-const BUFFER: usize = 1 << 20;
+/// Bytes gathered before they are written.
+pub(super) const BUFFER: usize = 1 << 20;
 
 /// Writes a file atomically: after success `path` holds exactly what `fill` wrote and it is on the disk; after an
-/// error `path` is as it was and the temporary is gone. A symbolic link at `path` is replaced, not followed.
+/// error `path` is as it was and the temporary is gone. If the last step failed, making the new name durable, `path`
+/// holds the new content and a power loss may bring back the old. A symbolic link at `path` is replaced, not followed.
 ///
 /// `fill` turns its own write errors into the house's with [`write_failed`](super::write_failed).
 pub fn write_atomic(path: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
@@ -28,43 +29,28 @@ pub fn write_atomic(path: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>
         return Err(Error::input("not a file", "is a directory, expected a file to write").in_file(path));
     }
     let failed = |e| io_error(path, "write", e);
-    let prefix = prefix(path);
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(&prefix);
-    #[cfg(unix)]
-    let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
-    // The umask applies, as for any new file; the default of the crate would hide the file from other users.
-    #[cfg(unix)]
-    builder.permissions(mode);
-    let temporary = builder.tempfile_in(parent).map_err(failed)?;
-    {
-        let mut buffered = BufWriter::with_capacity(BUFFER, temporary.as_file());
-        fill(&mut buffered).map_err(|e| e.at(format_args!("while writing {}", path.display())))?;
-        buffered.flush().map_err(failed)?;
-    }
-    temporary.as_file().sync_all().map_err(failed)?;
-    temporary.persist(path).map_err(|e| failed(e.error))?;
+    let (mut temporary, output) = Temporary::beside(path, Output::create_new).map_err(failed)?;
+    let mut buffered = BufWriter::with_capacity(BUFFER, output);
+    fill(&mut buffered).map_err(|e| in_place(e, path, "while writing "))?;
+    let output = buffered.into_inner().map_err(|e| failed(e.into_error()))?;
+    output.sync().map_err(failed)?;
+    drop(output);
+    temporary.put_in_place(path).map_err(failed)?;
     sync_dir(parent)
 }
 
 /// Writes a directory atomically: `fill` gets an empty temporary directory; its files are synced and it is renamed to
-/// `path`, which must not exist (an empty directory is replaced). After an error `path` is as it was.
+/// `path`, which must not exist (an empty directory is replaced). After an error `path` is as it was, but for the last
+/// step, as in [`write_atomic`].
+///
+/// For directories that another program defines. Where the format is ours, [`DirWriter`](super::DirWriter) also hashes.
 pub fn write_dir_atomic(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let parent = parent(path)?;
     let failed = |e| io_error(path, "write the directory", e);
-    let prefix = prefix(path);
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(&prefix);
-    #[cfg(unix)]
-    let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
-    #[cfg(unix)]
-    builder.permissions(mode);
-    let temporary = builder.tempdir_in(parent).map_err(failed)?;
-    fill(temporary.path()).map_err(|e| e.at(format_args!("while writing {}", path.display())))?;
+    let (mut temporary, ()) = Temporary::beside(path, disk::make_dir).map_err(failed)?;
+    fill(temporary.path()).map_err(|e| in_place(e, path, "while writing "))?;
     sync_tree(temporary.path())?;
-    std::fs::rename(temporary.path(), path).map_err(failed)?;
-    // It has moved: nothing is left to remove.
-    let _ = temporary.keep();
+    temporary.put_in_place(path).map_err(failed)?;
     sync_dir(parent)
 }
 
@@ -73,48 +59,20 @@ pub fn write_dir_atomic(path: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> 
 pub fn symlink_replace(target: &Path, link: &Path) -> Result<()> {
     let parent = parent(link)?;
     let failed = |e| io_error(link, "make the link", e);
-    let made = tempfile::Builder::new()
-        .prefix(&prefix(link))
-        .make_in(parent, |temporary| make_symlink(target, temporary))
-        .map_err(failed)?;
-    made.into_temp_path().persist(link).map_err(|e| failed(e.error))?;
+    let (mut temporary, ()) =
+        Temporary::beside(link, |temporary| disk::symlink(target, temporary)).map_err(failed)?;
+    temporary.put_in_place(link).map_err(failed)?;
     sync_dir(parent)
 }
 
 /// Creates the directory if need be and proves that files can be written there.
 pub fn check_writable_dir(path: &Path) -> Result<()> {
     create_dir_all(path)?;
-    let probe = || -> std::io::Result<()> {
-        let mut file = tempfile::Builder::new().prefix(".probe.tmp-").tempfile_in(path)?;
-        file.write_all(b"x")?;
-        file.close()
+    let probe = || {
+        let (_removed_at_the_end, mut file) = Temporary::beside(&path.join("probe"), Output::create_new)?;
+        file.write_all(b"x")
     };
     probe().map_err(|e| io_error(path, "write into the directory", e))
-}
-
-#[cfg(unix)]
-fn make_symlink(target: &Path, link: &Path) -> std::io::Result<()> {
-    std::os::unix::fs::symlink(target, link)
-}
-
-#[cfg(not(unix))]
-fn make_symlink(_target: &Path, _link: &Path) -> std::io::Result<()> {
-    Err(std::io::ErrorKind::Unsupported.into())
-}
-
-fn parent(path: &Path) -> Result<&Path> {
-    match (path.parent(), path.file_name()) {
-        (Some(parent), Some(_)) if parent.as_os_str().is_empty() => Ok(Path::new(".")),
-        (Some(parent), Some(_)) => Ok(parent),
-        _ => Err(Error::input("not a file", "has no file name").in_file(path)),
-    }
-}
-
-fn prefix(path: &Path) -> OsString {
-    let mut prefix = OsString::from(".");
-    prefix.push(path.file_name().unwrap_or_default());
-    prefix.push(".tmp-");
-    prefix
 }
 
 fn sync_tree(dir: &Path) -> Result<()> {
@@ -125,17 +83,12 @@ fn sync_tree(dir: &Path) -> Result<()> {
         if path.is_dir() {
             sync_tree(&path)?;
         } else {
-            File::open(&path).and_then(|f| f.sync_all()).map_err(|e| io_error(&path, "sync", e))?;
+            disk::sync_file(&path).map_err(|e| io_error(&path, "sync", e))?;
         }
     }
     sync_dir(dir)
 }
 
-/// Makes renames and new names in a directory durable.
 fn sync_dir(dir: &Path) -> Result<()> {
-    // Other systems do not open directories as files, and order these operations themselves.
-    if cfg!(unix) {
-        File::open(dir).and_then(|f| f.sync_all()).map_err(|e| io_error(dir, "sync the directory", e))?;
-    }
-    Ok(())
+    disk::sync_dir(dir).map_err(|e| io_error(dir, "sync the directory", e))
 }

@@ -1,19 +1,17 @@
 //! Logs that only grow.
 #![forbid(unsafe_code)]
-#![allow(clippy::disallowed_methods)]
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 
+use super::disk::Output;
 use super::io_error;
 use crate::{Error, Result};
 
 /// A text file to which whole lines are appended, each with one write, so that readers and a crash see whole lines.
 #[derive(Debug)]
 pub struct AppendLog {
-    file: File,
-    path: PathBuf,
+    output: Output,
 }
 
 impl AppendLog {
@@ -21,28 +19,36 @@ impl AppendLog {
     /// that what follows stands on lines of its own.
     pub fn create(path: &Path) -> Result<AppendLog> {
         let failed = |e| io_error(path, "open the log", e);
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(failed)?;
-        if file.seek(SeekFrom::End(0)).map_err(failed)? > 0 {
-            let mut last = [0];
-            file.seek(SeekFrom::End(-1)).and_then(|_| file.read_exact(&mut last)).map_err(failed)?;
-            if last != *b"\n" {
-                file.write_all(b"\n").map_err(failed)?;
-            }
+        let mut output = Output::append(path).map_err(failed)?;
+        if is_cut_short(&output).map_err(failed)? {
+            output.write_all(b"\n").map_err(failed)?;
         }
-        Ok(AppendLog { file, path: path.to_path_buf() })
+        Ok(AppendLog { output })
     }
 
     /// Appends `line` and its ending. The line itself must hold no line ending.
     pub fn append_line(&mut self, line: &str) -> Result<()> {
         if line.contains('\n') {
-            return Err(Error::input("line", "a log line must not hold a line ending").in_file(&self.path));
+            let error = Error::input("line", "a log line must not hold a line ending");
+            return Err(error.in_file(self.output.path()));
         }
         let text = format!("{line}\n");
-        self.file.write_all(text.as_bytes()).map_err(|e| io_error(&self.path, "append to", e))
+        self.output.write_all(text.as_bytes()).map_err(|e| io_error(self.output.path(), "append to", e))
     }
 
     /// Waits until everything appended is on the disk.
     pub fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|e| io_error(&self.path, "sync", e))
+        self.output.sync().map_err(|e| io_error(self.output.path(), "sync", e))
     }
+}
+
+fn is_cut_short(output: &Output) -> io::Result<bool> {
+    let mut file = output.file();
+    if file.seek(SeekFrom::End(0))? == 0 {
+        return Ok(false);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last != *b"\n")
 }

@@ -1,4 +1,5 @@
-//! The file system: bounded reads, atomic writes, append-only logs, hashes. The only place that calls `std::fs`.
+//! The file system: bounded reads, atomic writes, sealed directories, append-only logs, locks, hashes. The only place
+//! that calls `std::fs`; calls that change the disk are all in `disk`.
 //!
 //! Errors carry the path. What is absent or of the wrong sort is [`Kind::Input`]; a full disk, a missing permission
 //! and a failing device are [`Kind::Resource`].
@@ -7,11 +8,18 @@
 #![allow(clippy::disallowed_methods)]
 
 mod atomic;
+mod dir_writer;
+mod disk;
 mod lines;
+mod lock;
 mod log;
+mod manifest;
+mod sealed;
+mod space;
+mod temporary;
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -19,8 +27,13 @@ use sha2::{Digest, Sha256};
 use crate::{Error, Kind, Result};
 
 pub use atomic::{check_writable_dir, symlink_replace, write_atomic, write_dir_atomic};
+pub use dir_writer::DirWriter;
 pub use lines::Lines;
+pub use lock::Lock;
 pub use log::AppendLog;
+pub use sealed::SealedDir;
+pub use space::free_bytes;
+pub use temporary::remove_leftovers;
 
 /// Reads a file of at most `limit` bytes.
 ///
@@ -53,11 +66,11 @@ pub fn read_text_bounded(path: &Path, limit: u64) -> Result<String> {
     Ok(text)
 }
 
-/// Creates a directory and its parents; one that exists is fine. Whatever stands in the way is of kind `Resource`:
-/// the path is where something is to be written.
+/// Creates a directory and its parents, durably; one that exists is fine. Whatever stands in the way is of kind
+/// `Resource`: the path is where something is to be written.
 pub fn create_dir_all(path: &Path) -> Result<()> {
     let failed = |e| io_error(path, "create the directory", e).with_kind(Kind::Resource);
-    std::fs::create_dir_all(path).map_err(failed)
+    disk::make_dir_all(path).map_err(failed)
 }
 
 /// Whether something is there. A dangling symbolic link is not, and neither is what may not be asked about.
@@ -86,12 +99,22 @@ pub fn list_dir(path: &Path) -> Result<Vec<PathBuf>> {
 
 /// Removes a file; an absent one is an error.
 pub fn remove_file(path: &Path) -> Result<()> {
-    std::fs::remove_file(path).map_err(|e| io_error(path, "remove", e))
+    disk::remove_file(path).map_err(|e| io_error(path, "remove", e))
 }
 
 /// Removes a directory with all that is in it. Symbolic links are removed, not followed.
+///
+/// It first loses its name, durably, so that neither a kill nor a power loss shows half of it under that name; what
+/// they may leave is a left-over for [`remove_leftovers`].
 pub fn remove_dir_all(path: &Path) -> Result<()> {
-    std::fs::remove_dir_all(path).map_err(|e| io_error(path, "remove", e))
+    let failed = |e| io_error(path, "remove", e);
+    if !std::fs::symlink_metadata(path).map_err(failed)?.is_dir() {
+        return Err(failed(io::ErrorKind::NotADirectory.into()));
+    }
+    let parent = temporary::parent(path)?;
+    let aside = parent.join(temporary::name_for(path));
+    disk::rename(path, &aside).map_err(failed)?;
+    disk::sync_dir(parent).and_then(|()| disk::remove_tree(&aside)).map_err(failed)
 }
 
 /// The SHA-256 of bytes, in lower-case hexadecimal.
@@ -101,10 +124,32 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// The SHA-256 of a file, in lower-case hexadecimal. The file is streamed.
 pub fn sha256_file(path: &Path) -> Result<String> {
-    let (mut file, _) = open_regular(path)?;
-    let mut hash = Sha256::new();
-    io::copy(&mut file, &mut hash).map_err(|e| io_error(path, "read", e))?;
-    Ok(format!("{:x}", hash.finalize()))
+    let (file, _) = open_regular(path)?;
+    Hasher::of_file(file, path)
+}
+
+/// SHA-256 of what comes in pieces.
+struct Hasher(Sha256);
+
+impl Hasher {
+    fn new() -> Hasher {
+        Hasher(Sha256::new())
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(self) -> String {
+        format!("{:x}", self.0.finalize())
+    }
+
+    fn of_file(file: File, path: &Path) -> Result<String> {
+        let mut hash = Sha256::new();
+        let mut reader = BufReader::with_capacity(1 << 16, file);
+        io::copy(&mut reader, &mut hash).map_err(|e| io_error(path, "read", e))?;
+        Ok(Hasher(hash).finish())
+    }
 }
 
 /// Opens a regular file for reading and gives its length in bytes.
@@ -129,7 +174,14 @@ pub fn write_failed(e: io::Error) -> Error {
 
 /// The error for a failed operation `verb` on `path`.
 pub(crate) fn io_error(path: &Path, verb: &str, e: io::Error) -> Error {
-    classify(verb, e).in_file(path)
+    in_place(classify(verb, e), path, "")
+}
+
+/// Puts the path before the message, after `doing`, and says how much room a full disk has.
+fn in_place(error: Error, path: &Path, doing: &str) -> Error {
+    let free = if error.code() == "disk full" { free_bytes(path) } else { None };
+    let free = free.map_or(String::new(), |free| format!(" ({free} bytes are free there)"));
+    error.at(format_args!("{doing}{}{free}", path.display()))
 }
 
 fn classify(verb: &str, e: io::Error) -> Error {
