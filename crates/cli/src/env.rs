@@ -12,3 +12,8 @@ pub fn run_dir() -> Option<PathBuf> {
 pub fn run_id() -> Option<String> {
     std::env::var("TOY_RUN_ID").ok().filter(|v| !v.is_empty())
 }
+
+/// `CHECKPOINT_EVERY`: steps between checkpoints, default of `--save-every`.
+pub fn checkpoint_every() -> Option<usize> {
+    std::env::var("CHECKPOINT_EVERY").ok()?.parse().ok()
+}

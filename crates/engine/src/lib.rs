@@ -7,6 +7,7 @@
 
 pub mod adapter;
 mod engine;
+mod export;
 mod generate;
 mod merge;
 mod model;
@@ -18,6 +19,7 @@ mod verify;
 
 pub use adapter::{AdapterFile, BaseInfo, Binding, HostPair, Provenance};
 pub use engine::{Engine, EngineOptions};
+pub use export::{check_exportable, check_finite, write_model};
 pub use generate::{Generated, Stop, StopReason, generate};
 pub use merge::{Fallback, MergeReport, MergeType, Touched, merge};
 pub use model::Model;

@@ -251,7 +251,7 @@ fn set_types(writer: &mut Writer, gguf: &Gguf, jobs: &[Job], ty: MergeType) -> R
 }
 
 /// llama.cpp's `llama_ftype` of a file whose weights are mostly of this type.
-fn file_type(ty: TypeId) -> Option<u32> {
+pub(crate) fn file_type(ty: TypeId) -> Option<u32> {
     match ty {
         TypeId::F32 => Some(0),
         TypeId::F16 => Some(1),

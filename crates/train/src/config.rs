@@ -10,6 +10,11 @@ use serde::{Deserialize, Serialize};
 use crate::{optim, schedule};
 
 const MAX_BATCH: usize = 1 << 20;
+/// While the newest checkpoint is being written, the one before it is what can be relied on.
+const MIN_KEEP: usize = 2;
+/// Highest learning rates where none is given.
+const ADAPTER_LR: f64 = 5e-4;
+const FULL_LR: f64 = 2e-5;
 
 /// Which tensors weight decay applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +48,26 @@ impl EvalSplit {
     }
 }
 
+/// How much memory the run may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MemoryLimit {
+    /// What is free when it starts.
+    Auto,
+    /// This many bytes.
+    Bytes(u64),
+}
+
+/// What a loss or gradient that is not finite leads to. The weights are never updated with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnNonfinite {
+    /// The run ends.
+    Stop,
+    /// The step is left out; after more than this many in a row the run ends.
+    Skip(usize),
+}
+
 /// A `tune` run. [`TuneConfig::default`] is the one table of defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -55,6 +80,10 @@ pub struct TuneConfig {
     pub eval_data: Vec<PathBuf>,
     /// Share or number of examples held out.
     pub eval_split: EvalSplit,
+    /// Train every weight instead of an adapter.
+    pub full: bool,
+    /// An adapter that training starts from.
+    pub init_adapter: Option<PathBuf>,
     /// LoRA rank.
     pub rank: usize,
     /// LoRA alpha; the scale is alpha / rank.
@@ -77,8 +106,12 @@ pub struct TuneConfig {
     pub context: Option<usize>,
     /// What to do with longer examples.
     pub max_length_policy: LengthPolicy,
-    /// Highest learning rate.
-    pub lr: f64,
+    /// Forget a layer's activations after its forward pass, and compute them again in the backward pass.
+    pub recompute: bool,
+    /// With a limit, `micro_batch` and `recompute` are chosen so that the run fits.
+    pub memory: Option<MemoryLimit>,
+    /// Highest learning rate; without it 5e-4 for an adapter, 2e-5 for all weights.
+    pub lr: Option<f64>,
     /// Lowest learning rate, reached by the last step.
     pub lr_min: f64,
     /// A line of SCHEDULES.
@@ -97,12 +130,20 @@ pub struct TuneConfig {
     pub decay: Decay,
     /// Largest global gradient norm; 0 never clips.
     pub clip: f64,
+    /// What becomes of a step whose loss or gradient is not finite.
+    pub on_nonfinite: OnNonfinite,
     /// Seed of initial values, order, split and dropout.
     pub seed: u64,
     /// Worker threads.
     pub threads: usize,
     /// Steps between evaluations; without it only before and after.
     pub eval_every: Option<usize>,
+    /// Ends the run after this many evaluations without a lower held-out loss.
+    pub early_stop: Option<usize>,
+    /// Steps between checkpoints; without it a tenth of all steps.
+    pub save_every: Option<usize>,
+    /// Checkpoints that are kept, at least 2.
+    pub keep: usize,
     /// Steps between samples; without it only before and after.
     pub sample_every: Option<usize>,
     /// Prompt of the samples; without it the prompt of the first held-out example.
@@ -118,6 +159,8 @@ impl Default for TuneConfig {
             data: Vec::new(),
             eval_data: Vec::new(),
             eval_split: EvalSplit::Fraction(0.05),
+            full: false,
+            init_adapter: None,
             rank: 16,
             alpha: 32.0,
             targets: "all".into(),
@@ -129,7 +172,9 @@ impl Default for TuneConfig {
             micro_batch: 2,
             context: None,
             max_length_policy: LengthPolicy::Error,
-            lr: 5e-4,
+            recompute: false,
+            memory: None,
+            lr: None,
             lr_min: 0.0,
             schedule: "cosine".into(),
             warmup: None,
@@ -139,9 +184,13 @@ impl Default for TuneConfig {
             weight_decay: 0.0,
             decay: Decay::Matrices,
             clip: 1.0,
+            on_nonfinite: OnNonfinite::Stop,
             seed: 0,
             threads: 1,
             eval_every: None,
+            early_stop: None,
+            save_every: None,
+            keep: MIN_KEEP,
             sample_every: None,
             sample_prompt: None,
             sample_tokens: 64,
@@ -191,8 +240,9 @@ impl TuneConfig {
             self.epochs.to_string(),
             "more than 0",
         )?;
-        positive("lr", self.lr > 0.0 && self.lr.is_finite(), self.lr.to_string(), "more than 0")?;
-        positive("lr-min", rate(self.lr_min) && self.lr_min <= self.lr, self.lr_min.to_string(), "0 to lr")?;
+        let lr = self.peak_lr();
+        positive("lr", lr > 0.0 && lr.is_finite(), lr.to_string(), "more than 0")?;
+        positive("lr-min", rate(self.lr_min) && self.lr_min <= lr, self.lr_min.to_string(), "0 to lr")?;
         positive("weight-decay", rate(self.weight_decay), self.weight_decay.to_string(), "0 or more")?;
         positive("clip", rate(self.clip), self.clip.to_string(), "0 (never) or more")?;
         positive(
@@ -201,6 +251,39 @@ impl TuneConfig {
             format!("{b1}, {b2}"),
             "in [0, 1)",
         )?;
-        positive("eps", self.eps > 0.0 && self.eps.is_finite(), self.eps.to_string(), "more than 0")
+        positive("eps", self.eps > 0.0 && self.eps.is_finite(), self.eps.to_string(), "more than 0")?;
+        let every = [
+            ("eval-every", self.eval_every),
+            ("sample-every", self.sample_every),
+            ("save-every", self.save_every),
+            ("early-stop", self.early_stop),
+        ];
+        for (name, value) in every {
+            positive(name, value != Some(0), "0".into(), "at least 1")?;
+        }
+        positive("keep", self.keep >= MIN_KEEP, self.keep.to_string(), &format!("at least {MIN_KEEP}"))?;
+        if self.early_stop.is_some() && self.eval_every.is_none() {
+            return Err(Error::usage("setting", "early-stop needs evaluations during the run")
+                .with_hint("say how often with --eval-every"));
+        }
+        if self.full && self.init_adapter.is_some() {
+            return Err(Error::usage("setting", "init-adapter starts an adapter, full trains none")
+                .with_hint("merge the adapter into the base first: planish merge"));
+        }
+        Ok(())
+    }
+
+    /// The text of a config.toml.
+    ///
+    /// # Errors
+    /// `config` for a path that is not UTF-8.
+    pub fn to_toml(&self) -> Result<String> {
+        toml::to_string_pretty(self)
+            .map_err(|e| Error::usage("config", "the configuration cannot be stored").with_source(e))
+    }
+
+    /// The highest learning rate.
+    pub fn peak_lr(&self) -> f64 {
+        self.lr.unwrap_or(if self.full { FULL_LR } else { ADAPTER_LR })
     }
 }

@@ -43,6 +43,14 @@ impl Events {
         }
         self.log.append_line(&Value::Object(event).to_string())
     }
+
+    /// Waits until everything appended is on the disk.
+    ///
+    /// # Errors
+    /// Kind `Resource` when it cannot be written.
+    pub fn sync(&self) -> Result<()> {
+        self.log.sync()
+    }
 }
 
 /// Now, as RFC 3339 in UTC with whole seconds.

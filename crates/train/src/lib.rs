@@ -1,23 +1,32 @@
-//! Recipes of training: what is trained, in which order, with which optimizer, and what a run leaves behind.
+//! Training: what is trained, in which order, with which optimizer, and what a run leaves behind.
 //!
-//! [`tune`] is the recipe; [`Trainer`] the optimizer step it repeats; [`plan`] what is printed before the first one.
+//! [`tune`] is a run; [`Trainer`] the optimizer step it repeats; [`plan`] what is printed before the first one;
+//! [`checkpoint`] what a run goes on from after it was stopped or killed.
 #![forbid(unsafe_code)]
 
+pub mod checkpoint;
 mod config;
 mod data;
 mod events;
+mod identity;
 pub mod optim;
 pub mod plan;
+mod recipe;
+mod run;
 mod run_dir;
 pub mod schedule;
 mod trainer;
 mod tune;
+mod watch;
 
-pub use config::{Decay, EvalSplit, TuneConfig};
+pub use checkpoint::{Checkpoint, State};
+pub use config::{Decay, EvalSplit, MemoryLimit, OnNonfinite, TuneConfig};
 pub use data::Order;
+pub use identity::Identity;
 pub use optim::{OPTIMS, Optim};
 pub use plan::Plan;
 pub use run_dir::RunDir;
 pub use schedule::{SCHEDULES, Schedule};
-pub use trainer::{StepReport, Trainer};
-pub use tune::{Observer, Outcome, Tuned, tune};
+pub use trainer::{Gradients, StepReport, Trainer};
+pub use tune::{Observer, Outcome, Start, Tuned, tune};
+pub use watch::{BestWatch, LossWatch};

@@ -1,12 +1,16 @@
 //! What a run will need, known before its first step.
 
-use planish_base::Result;
+use planish_base::Error;
+use planish_compute::View;
 use planish_engine::{Engine, score};
 use planish_model::{AdapterSet, KvCache, Ragged};
+use planish_store::process;
 use planish_text::{Example, Report, batch};
 use serde::Serialize;
 
+use crate::config::{MemoryLimit, TuneConfig};
 use crate::data::Order;
+use crate::trainer::Trainer;
 
 /// Bytes by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -15,8 +19,8 @@ pub struct Memory {
     pub process_bytes: u64,
     /// Weights of the base, mapped from its file.
     pub weights_bytes: u64,
-    /// Trained values.
-    pub adapter_bytes: u64,
+    /// Trained values: those of an adapter, or f32 masters of all weights.
+    pub trained_bytes: u64,
     /// Their gradients.
     pub gradients_bytes: u64,
     /// The optimizer's slots.
@@ -25,6 +29,8 @@ pub struct Memory {
     pub activations_bytes: u64,
     /// KV cache of the samples.
     pub kv_bytes: u64,
+    /// The tensor that a checkpoint is just writing, and write buffers.
+    pub checkpoint_bytes: u64,
     /// Packed panels and attention tiles of the workers, tables and batch buffers.
     pub scratch_bytes: u64,
     /// All together.
@@ -59,17 +65,34 @@ pub struct Time {
     pub evaluation_seconds: f64,
 }
 
+/// Bytes on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Disk {
+    /// One checkpoint.
+    pub checkpoint_bytes: u64,
+    /// All that are kept and the one that is being written, with the weights beside them.
+    pub needed_bytes: u64,
+    /// Free where the run is written; none where the system does not say.
+    pub free_bytes: Option<u64>,
+}
+
 /// What a run will need.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Plan {
-    /// Bytes.
+    /// Bytes in memory.
     pub memory: Memory,
+    /// Bytes on the disk.
+    pub disk: Disk,
     /// Tokens.
     pub tokens: Tokens,
     /// Seconds.
     pub time: Time,
     /// Optimizer steps.
     pub steps: usize,
+    /// Sequences in memory at one time.
+    pub micro_batch: usize,
+    /// Whether activations are computed again in the backward pass.
+    pub recompute: bool,
     /// Values that are trained.
     pub trained_parameters: u64,
     /// Values of the base.
@@ -79,32 +102,40 @@ pub struct Plan {
 /// Scratch of one worker: two packed blocks of a product and the rows they are made of.
 const WORKER_BYTES: u64 = 1 << 20;
 
-/// The memory of a run.
-pub fn memory(process_bytes: u64, engine: &Engine, trained: u64, slots: usize, activations: u64) -> Memory {
-    let spec = &engine.model.spec;
+/// The memory of a run whose passes need an arena of `activations` bytes. `process_bytes` is what the process had
+/// before anything was allocated for the run, `export_bytes` what writing the weights takes.
+pub fn memory(
+    engine: &Engine,
+    trainer: &Trainer,
+    process_bytes: u64,
+    activations: u64,
+    export_bytes: u64,
+) -> Memory {
+    let span = |views: &[(String, View)]| views.iter().map(|(_, v)| v.span()).sum::<u64>();
+    let (trained_bytes, slots_bytes) = (span(&trainer.weights()), span(&trainer.slots()));
     let owned = engine.backend.allocated_bytes();
-    let adapter_bytes = 4 * trained;
-    let slots_bytes = 4 * trained * slots as u64;
     let mut m = Memory {
         process_bytes,
         weights_bytes: engine.model.weight_bytes(),
-        adapter_bytes,
-        gradients_bytes: adapter_bytes,
+        trained_bytes,
+        gradients_bytes: trained_bytes,
         slots_bytes,
         activations_bytes: activations,
-        kv_bytes: KvCache::bytes(spec, 1, engine.context()),
+        kv_bytes: KvCache::bytes(&engine.model.spec, 1, engine.context()),
+        checkpoint_bytes: export_bytes,
         // What the backend has allocated besides: norms, tables, batch buffers.
-        scratch_bytes: owned.saturating_sub(2 * adapter_bytes + slots_bytes)
+        scratch_bytes: owned.saturating_sub(2 * trained_bytes + slots_bytes)
             + engine.backend.threads() as u64 * WORKER_BYTES,
         total_bytes: 0,
     };
     m.total_bytes = m.process_bytes
         + m.weights_bytes
-        + m.adapter_bytes
+        + m.trained_bytes
         + m.gradients_bytes
         + m.slots_bytes
         + m.activations_bytes
         + m.kv_bytes
+        + m.checkpoint_bytes
         + m.scratch_bytes;
     m
 }
@@ -148,20 +179,76 @@ pub fn micro_batches<'a>(
     (0..steps).flat_map(|s| chosen(s).chunks(micro_batch).map(<[_]>::to_vec).collect::<Vec<_>>()).collect()
 }
 
-/// Refuses what cannot fit into the memory that is free.
-///
-/// # Errors
-/// Kind `Resource`, with what is needed, what is there, and settings that need less.
-pub fn check_fits(memory: &Memory, available: Option<u64>) -> Result<()> {
-    let needed = memory.total_bytes.saturating_sub(memory.process_bytes);
-    match available {
-        Some(free) if needed > free => {
-            let mb = |b: u64| b / 1_000_000;
-            let message = format!("the run needs {} MB more memory, {} MB are free", mb(needed), mb(free));
-            Err(planish_base::Error::resource("memory", message).with_hint(
-                "lower --micro-batch, or the longest example with --context and --max-length-policy truncate",
-            ))
-        }
-        _ => Ok(()),
+/// What a run may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Bytes that are free beside what the process has already; none where the system does not say.
+    pub free: Option<u64>,
+    /// The limit that the user gave for the whole process.
+    pub limit: Option<u64>,
+}
+
+impl Room {
+    /// What the system and the settings leave.
+    pub fn new(config: &TuneConfig) -> Room {
+        let limit = match config.memory {
+            Some(MemoryLimit::Bytes(b)) => Some(b),
+            _ => None,
+        };
+        Room { free: process::available_bytes(), limit }
+    }
+
+    /// Whether a run of `total` bytes fits of which `there` are taken already.
+    pub fn holds(&self, total: u64, there: u64) -> bool {
+        self.free.is_none_or(|free| total.saturating_sub(there) <= free)
+            && self.limit.is_none_or(|limit| total <= limit)
+    }
+
+    /// The error for a run of `total` bytes that does not fit; `fitting` are settings that do.
+    pub fn refusal(&self, total: u64, there: u64, fitting: Option<Choice>) -> Error {
+        let mb = |b: u64| b / 1_000_000;
+        let message = match (self.limit, self.free) {
+            (Some(limit), _) if total > limit => {
+                format!("the run needs {} MB, --memory allows {} MB", mb(total), mb(limit))
+            }
+            (_, Some(free)) => {
+                format!("the run needs {} MB more memory, {} MB are free", mb(total - there), mb(free))
+            }
+            _ => format!("the run needs {} MB", mb(total)),
+        };
+        let hint = match fitting {
+            Some(c) => format!("it fits with {c}; --memory auto chooses by itself"),
+            None => "nothing that --memory could choose fits: shorten the examples with --context and \
+                     --max-length-policy truncate, or take a smaller model or rank"
+                .to_string(),
+        };
+        Error::resource("memory", message).with_hint(hint)
+    }
+}
+
+/// The settings that `--memory` may choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Sequences in memory at one time.
+    pub micro_batch: usize,
+    /// Whether activations are computed again in the backward pass.
+    pub recompute: bool,
+}
+
+impl std::fmt::Display for Choice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let recompute = if self.recompute { " --recompute" } else { "" };
+        write!(f, "--micro-batch {}{recompute}", self.micro_batch)
+    }
+}
+
+/// What may be chosen, the fastest first: smaller micro-batches cost less time than computing activations twice.
+pub fn choices(config: &TuneConfig) -> Vec<Choice> {
+    let most = config.micro_batch.min(config.batch_size);
+    let sizes = || std::iter::successors(Some(most), |m| (*m > 1).then_some(m / 2));
+    let of = |recompute| sizes().map(move |micro_batch| Choice { micro_batch, recompute });
+    match config.recompute {
+        true => of(true).collect(),
+        false => of(false).chain(of(true)).collect(),
     }
 }

@@ -1,39 +1,133 @@
 //! What a run leaves behind:
 //!
 //! ```text
-//! DIR/config.toml  events.jsonl  flow.json  weights/step_N.gguf  weights/latest -> step_N.gguf  peft/  Modelfile
+//! DIR/config.toml  events.jsonl  flow.json  weights/step_N.gguf  weights/latest -> step_N.gguf  weights/best.gguf
+//!     checkpoints/step_N/  peft/  Modelfile  lock
 //! ```
 
 use std::path::{Path, PathBuf};
 
 use planish_base::{Error, Result};
 use planish_compute::Program;
-use planish_store::fs;
+use planish_store::fs::{self, Lock};
 use serde_json::json;
 
 use crate::config::TuneConfig;
 use crate::events::{Events, SCHEMA};
 
-/// The directory of one run.
-#[derive(Clone, Debug)]
+/// The directory of one run, which no other process can train in as long as this lives.
+#[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
+    _lock: Lock,
 }
+
+/// The file by which a run is known.
+const CONFIG: &str = "config.toml";
+/// A larger one is not a configuration.
+const CONFIG_LIMIT: u64 = 1 << 20;
 
 impl RunDir {
     /// Makes the directory and sees that it can be written.
     ///
     /// # Errors
-    /// `run exists` when there is a run in it already; kind `Resource` when it cannot be written.
+    /// `run exists` when there is a run in it already; `locked` when another process trains in it; kind `Resource`
+    /// when it cannot be written.
     pub fn create(path: &Path) -> Result<RunDir> {
+        fs::create_dir_all(path)?;
+        let lock = Lock::acquire(&path.join("lock"))?;
         if fs::exists(&path.join("events.jsonl")) {
             return Err(Error::usage("run exists", format!("{}: there is a run already", path.display()))
-                .with_hint("give another directory with --out"));
+                .with_hint("give another directory with --out, or go on with this run: --resume"));
         }
-        fs::create_dir_all(path)?;
+        Self::with_lock(path, lock)
+    }
+
+    /// Opens the directory of a run that is to go on. What a killed process left behind is removed.
+    ///
+    /// # Errors
+    /// `no run`; `locked`; kind `Resource` when it cannot be written.
+    pub fn open(path: &Path) -> Result<RunDir> {
+        Self::config(path)?;
+        let lock = Lock::acquire(&path.join("lock"))?;
+        let dir = Self::with_lock(path, lock)?;
+        for folder in [dir.path.clone(), dir.weights_dir(), dir.checkpoints()] {
+            fs::remove_leftovers(&folder)?;
+        }
+        Ok(dir)
+    }
+
+    fn with_lock(path: &Path, lock: Lock) -> Result<RunDir> {
         fs::check_writable_dir(path)?;
-        fs::create_dir_all(&path.join("weights"))?;
-        Ok(RunDir { path: path.to_path_buf() })
+        let dir = RunDir { path: path.to_path_buf(), _lock: lock };
+        fs::create_dir_all(&dir.weights_dir())?;
+        fs::create_dir_all(&dir.checkpoints())?;
+        Ok(dir)
+    }
+
+    /// The settings of the run in `path`.
+    ///
+    /// # Errors
+    /// `no run` where there is none; `config` for a broken file.
+    pub fn config(path: &Path) -> Result<TuneConfig> {
+        let file = path.join(CONFIG);
+        if !fs::exists(&file) {
+            return Err(Error::input("no run", format!("{}: there is no run", path.display()))
+                .with_hint("give the directory of a run, which holds its config.toml"));
+        }
+        let text = fs::read_text_bounded(&file, CONFIG_LIMIT)?;
+        toml::from_str(&text)
+            .map_err(|e| Error::input("config", format!("{}: {}", file.display(), e.message())))
+    }
+
+    /// The newest run in `runs`, by its log.
+    ///
+    /// # Errors
+    /// `no run`.
+    pub fn newest(runs: &Path) -> Result<PathBuf> {
+        let none = || {
+            Error::usage("no run", format!("{}: there is no run to go on with", runs.display()))
+                .with_hint("name the directory of the run: --resume RUN")
+        };
+        let found = if fs::is_dir(runs) { fs::list_dir(runs)? } else { Vec::new() };
+        let dated = found.into_iter().filter_map(|p| Some((fs::modified(&p.join("events.jsonl"))?, p)));
+        dated.max().map(|(_, path)| path).ok_or_else(none)
+    }
+
+    /// The checkpoints.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join("checkpoints")
+    }
+
+    /// The checkpoint of step N.
+    pub fn checkpoint(&self, step: usize) -> PathBuf {
+        self.checkpoints().join(format!("step_{step}"))
+    }
+
+    fn weights_dir(&self) -> PathBuf {
+        self.path.join("weights")
+    }
+
+    /// The weights of the lowest held-out loss.
+    pub fn best(&self) -> PathBuf {
+        self.weights_dir().join("best.gguf")
+    }
+
+    /// Removes the weights of steps up to `step` but for the `keep` newest.
+    ///
+    /// # Errors
+    /// Kind `Resource` when one cannot be removed.
+    pub fn remove_old_weights(&self, step: usize, keep: usize) -> Result<()> {
+        let number = |p: &PathBuf| {
+            let name = p.file_name()?.to_str()?;
+            name.strip_prefix("step_")?.strip_suffix(".gguf")?.parse::<usize>().ok()
+        };
+        let mut old: Vec<(usize, PathBuf)> =
+            fs::list_dir(&self.weights_dir())?.into_iter().filter_map(|p| Some((number(&p)?, p))).collect();
+        old.retain(|(n, _)| *n <= step);
+        old.sort();
+        old.truncate(old.len().saturating_sub(keep));
+        old.iter().try_for_each(|(_, path)| fs::remove_file(path))
     }
 
     /// Where it is.
@@ -73,9 +167,7 @@ impl RunDir {
     /// # Errors
     /// Kind `Resource` when it cannot be written.
     pub fn write_config(&self, config: &TuneConfig) -> Result<()> {
-        let text = toml::to_string_pretty(config)
-            .map_err(|e| Error::usage("config", "the configuration cannot be stored").with_source(e))?;
-        self.write_text("config.toml", &text)
+        self.write_text(CONFIG, &config.to_toml()?)
     }
 
     /// Writes the calls of one training pass as nodes.

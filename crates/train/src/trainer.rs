@@ -24,6 +24,17 @@ pub struct StepReport {
     pub trained: usize,
 }
 
+/// What the gradients of a step were computed from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gradients {
+    /// Sum of the losses of the trained tokens, in nats.
+    pub loss_sum: f64,
+    /// Tokens processed.
+    pub tokens: usize,
+    /// Tokens in the loss.
+    pub trained: usize,
+}
+
 /// Trains a list of tensors of a model.
 pub struct Trainer {
     targets: Vec<Target>,
@@ -31,6 +42,8 @@ pub struct Trainer {
     sums: View,
     clip: f64,
     micro_batch: usize,
+    /// Updates so far.
+    updates: u64,
 }
 
 impl Trainer {
@@ -47,7 +60,7 @@ impl Trainer {
     ) -> Result<Trainer> {
         let blocks = targets.iter().map(|t| t.param.view.elements().div_ceil(SUM_BLOCK)).sum::<usize>();
         let sums = View::new(engine.backend.alloc((blocks * 8) as u64)?, 0, 1, blocks, TypeId::F64);
-        Ok(Trainer { targets, optimizer, sums, clip, micro_batch })
+        Ok(Trainer { targets, optimizer, sums, clip, micro_batch, updates: 0 })
     }
 
     /// The trained tensors.
@@ -55,13 +68,32 @@ impl Trainer {
         &self.targets
     }
 
-    /// Slots that the optimizer has for each tensor.
-    pub fn slots(&self) -> usize {
-        self.optimizer.slots().first().map_or(0, Vec::len)
+    /// Trained values by name.
+    pub fn weights(&self) -> Vec<(String, View)> {
+        self.targets.iter().map(|t| (t.name.clone(), t.param.view)).collect()
     }
 
-    /// Computes the gradients of the mean loss over all trained tokens of `examples`. Returns (sum of losses,
-    /// tokens, trained tokens).
+    /// The optimizer's slots by name: that of the tensor, and that of the slot.
+    pub fn slots(&self) -> Vec<(String, View)> {
+        self.optimizer.slots(&self.targets)
+    }
+
+    /// Updates so far: what the optimizer's bias correction counts.
+    pub fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    /// Goes on after this many updates.
+    pub fn set_updates(&mut self, updates: u64) {
+        self.updates = updates;
+    }
+
+    /// Sequences in memory at one time.
+    pub fn set_micro_batch(&mut self, micro_batch: usize) {
+        self.micro_batch = micro_batch;
+    }
+
+    /// Computes the gradients of the mean loss over all trained tokens of `examples`.
     ///
     /// # Errors
     /// Kind `Resource` without memory for the activations.
@@ -72,13 +104,13 @@ impl Trainer {
         examples: &[&Example],
         step: usize,
         seed: u64,
-    ) -> Result<(f64, usize, usize)> {
+    ) -> Result<Gradients> {
         for t in &self.targets {
             engine.backend.exec(&Zero { x: t.param.grad.expect("a target has a gradient") }.into());
         }
         let trained: usize = examples.iter().map(|e| e.trained_tokens()).sum();
         let normaliser = (1.0 / trained.max(1) as f64) as f32;
-        let (mut sum, mut tokens) = (0.0, 0);
+        let (mut loss_sum, mut tokens) = (0.0, 0);
         for (i, micro) in examples.chunks(self.micro_batch).enumerate() {
             for key in adapters.iter().filter_map(|a| a.dropout_key()) {
                 let words = [seed as u32, (seed >> 32) as u32, step as u32, i as u32];
@@ -87,10 +119,10 @@ impl Trainer {
             let b = batch(micro);
             let segments = score::segments(&b);
             let losses = engine.train_batch(&score::ragged(&b, &segments), adapters, normaliser)?;
-            sum += losses.iter().map(|l| f64::from(*l)).sum::<f64>();
+            loss_sum += losses.iter().map(|l| f64::from(*l)).sum::<f64>();
             tokens += b.tokens.len();
         }
-        Ok((sum, tokens, trained))
+        Ok(Gradients { loss_sum, tokens, trained })
     }
 
     /// Norm of all gradients together.
@@ -118,14 +150,16 @@ impl Trainer {
         lr: f64,
         seed: u64,
     ) -> Result<StepReport> {
-        let (sum, tokens, trained) = self.gradients(engine, adapters, examples, step, seed)?;
-        let (loss, grad_norm) = (sum / trained.max(1) as f64, self.grad_norm(engine));
+        let Gradients { loss_sum, tokens, trained } =
+            self.gradients(engine, adapters, examples, step, seed)?;
+        let (loss, grad_norm) = (loss_sum / trained.max(1) as f64, self.grad_norm(engine));
         if !loss.is_finite() || !grad_norm.is_finite() {
             return Err(diverged(step, loss, grad_norm, examples));
         }
         // The small term is PyTorch's, so that clipped runs agree.
         let clip = if self.clip > 0.0 { (self.clip / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
-        self.optimizer.step(&mut engine.backend, lr, step as u64 + 1, clip);
+        self.updates += 1;
+        self.optimizer.step(&mut engine.backend, lr, self.updates, clip);
         Ok(StepReport { loss, grad_norm, lr, tokens, trained })
     }
 }

@@ -1,29 +1,23 @@
-//! LoRA fine-tuning: the frozen base keeps its file's bytes, a pair of small matrices beside each chosen linear map
-//! is trained.
+//! Fine-tuning: steps, evaluations, samples and checkpoints of a run, from its plan to its last file.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use planish_base::{CancelToken, Kind, Result};
-use planish_compute::Isa;
+use planish_base::{CancelToken, Error, Kind, Result};
 use planish_engine::score::{self, Summary};
-use planish_engine::{
-    AdapterFile, Engine, EngineOptions, Model, ModelfileOptions, Provenance, Sampler, SamplerOptions,
-    Session, Stop, generate, modelfile,
-};
-use planish_model::{AdapterSet, AdapterSpec, Trainable};
-use planish_store::process;
-use planish_text::Example;
+use planish_engine::{Sampler, SamplerOptions, Session, Stop, generate};
+use planish_store::{fs, process};
 use serde_json::{Value, json};
 
-use crate::config::{Decay, TuneConfig};
-use crate::data::{Data, Order};
+use crate::checkpoint::{self, Checkpoint, State};
+use crate::config::{OnNonfinite, TuneConfig};
 use crate::events::{Events, SCHEMA, now};
-use crate::optim::{self, OptimSettings, OptimState, Target};
-use crate::plan::{self, Plan, Time, Tokens};
+use crate::identity;
+use crate::plan::{Disk, Plan};
+use crate::run::Run;
 use crate::run_dir::RunDir;
-use crate::schedule::{self, Shape};
-use crate::trainer::{StepReport, Trainer};
+use crate::schedule;
+use crate::trainer::StepReport;
 
 /// Follows a run; the command line prints, tests record.
 pub trait Observer {
@@ -35,6 +29,25 @@ pub trait Observer {
     fn eval(&mut self, _step: usize, _summary: &Summary) {}
     /// A sample after `step` steps.
     fn sample(&mut self, _step: usize, _prompt: &str, _text: &str) {}
+    /// Something the user should know, and that ends nothing.
+    fn warning(&mut self, _text: &str) {}
+}
+
+/// How to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Stop after the plan and write nothing.
+    Plan,
+    /// A run of this name in a directory that has none yet.
+    New {
+        /// Its name.
+        run_id: String,
+    },
+    /// Go on with the run of the directory, from its newest checkpoint that passes all checks.
+    Resume {
+        /// Settings, and parts of the identity, that may differ from the checkpoint's.
+        allow: Vec<String>,
+    },
 }
 
 /// How a run ended.
@@ -42,9 +55,11 @@ pub trait Observer {
 pub enum Outcome {
     /// After all steps.
     Completed,
+    /// The held-out loss fell no more.
+    EarlyStopped,
     /// The plan was all that was asked for.
     Planned,
-    /// Stopped by the user; what was trained is written.
+    /// Stopped by the user; a checkpoint and what was trained are written.
     Interrupted,
 }
 
@@ -55,22 +70,25 @@ pub struct Tuned {
     pub outcome: Outcome,
     /// Steps done.
     pub steps: usize,
+    /// Of which left out, since loss or gradient was not finite.
+    pub skipped: usize,
     /// Loss of the last step.
     pub final_loss: Option<f64>,
     /// Held-out loss before and after.
     pub eval: Option<(Summary, Summary)>,
+    /// Step and loss of the best evaluation during the run.
+    pub best: Option<(usize, f64)>,
     /// The most memory that the process had at one time.
     pub peak_bytes: u64,
     /// The most that the plan expected.
     pub planned_bytes: u64,
-    /// The adapter, as GGUF.
-    pub adapter: Option<PathBuf>,
+    /// The adapter, or with `full` the model, as GGUF.
+    pub weights: Option<PathBuf>,
     /// The adapter, as PEFT directory.
     pub peft: Option<PathBuf>,
 }
 
-/// Fine-tunes `config.model` on `config.data` and writes the run to `out`. With `dry_run`, stops after the plan and
-/// writes nothing.
+/// Fine-tunes `config.model` on `config.data` and writes the run to `out`.
 ///
 /// # Errors
 /// Kind `Usage` for settings, `Input` for model and data, `Resource` for memory and disk, `Diverged` for a loss that is
@@ -78,335 +96,327 @@ pub struct Tuned {
 pub fn tune(
     config: &TuneConfig,
     out: &Path,
-    run_id: &str,
-    dry_run: bool,
+    start: &Start,
     cancel: &CancelToken,
     observer: &mut dyn Observer,
 ) -> Result<Tuned> {
     config.check()?;
-    let model = Model::open(&config.model)?;
-    let data = Data::load(config, &model)?;
-    // Before anything is allocated for the run, so that nothing is counted twice.
-    let process_bytes = process::resident_bytes();
-    let mut run = Run::new(config, model, data, process_bytes)?;
-    let fits = plan::check_fits(&run.plan.memory, process::available_bytes());
-    if fits.is_ok() {
+    let mut run = Run::new(config)?;
+    run.plan.disk = disk(&run, out);
+    if *start == Start::Plan {
         run.plan.time = run.probe()?;
+        observer.plan(&run.plan);
+        return Ok(tuned(&run, &State::default(), Outcome::Planned));
     }
+    let (dir, checkpoint) = open(&run, out, start, observer)?;
+    check_space(&dir, run.plan.disk.needed_bytes)?;
+    run.plan.time = run.probe()?;
     observer.plan(&run.plan);
-    fits?;
-    if dry_run {
-        return Ok(run.tuned(Outcome::Planned, None));
-    }
-    let dir = RunDir::create(out)?;
-    dir.write_config(config)?;
+    let state = match &checkpoint {
+        Some(c) => {
+            c.restore(&mut run.engine, &mut run.trainer)?;
+            c.state.clone()
+        }
+        None => State::default(),
+    };
+    dir.write_config(&run.config)?;
     dir.write_flow(&run.flow())?;
     let mut events = dir.events()?;
-    run.announce(&mut events, run_id)?;
-    let result = run.train(&dir, &mut events, cancel, observer);
-    let (reason, exit_code) = match &result {
-        Ok(t) if t.outcome == Outcome::Interrupted => ("interrupted", Kind::Interrupted.exit_code()),
-        Ok(_) => ("completed", 0),
-        Err(e) if e.kind() == Kind::Diverged => ("aborted", e.kind().exit_code()),
-        Err(e) => ("errored", e.kind().exit_code()),
-    };
-    let error = result.as_ref().err().map(ToString::to_string);
-    events.append(
-        "run_end",
-        None,
-        json!({"ended_at": now(), "reason": reason, "final_step": run.step, "final_loss": run.last_loss,
-               "exit_code": exit_code, "error": error,
-               "extra": {"peak_bytes": process::peak_resident_bytes()}}),
-    )?;
+    match start {
+        Start::New { run_id } => announce(&run, &mut events, run_id)?,
+        _ => events.append("resume", Some(state.step), json!({"phase": "train", "resumed_at": now()}))?,
+    }
+    let saved = checkpoint.map(|c| c.state.step);
+    let mut training = Training { run, state, dir, events, cancel, observer, saved };
+    let result = training.train();
+    training.end(&result)?;
     result
 }
 
-/// A run that is ready to train.
-struct Run<'a> {
-    config: &'a TuneConfig,
-    data: Data,
-    engine: Engine,
-    adapter: AdapterSpec,
-    set: AdapterSet,
-    trainer: Trainer,
-    order: Order,
-    plan: Plan,
-    step: usize,
-    last_loss: Option<f64>,
-    prompt: Vec<u32>,
+/// Opens the run's directory, and the checkpoint to go on from.
+fn open(
+    run: &Run,
+    out: &Path,
+    start: &Start,
+    observer: &mut dyn Observer,
+) -> Result<(RunDir, Option<Checkpoint>)> {
+    let Start::Resume { allow } = start else { return Ok((RunDir::create(out)?, None)) };
+    let dir = RunDir::open(out)?;
+    let (found, refused) = checkpoint::latest(&dir.checkpoints())?;
+    for e in &refused {
+        observer.warning(&format!("checkpoint left out: {e}"));
+    }
+    match &found {
+        Some(c) => {
+            let differences = identity::differences((&c.config, &c.identity), (&run.config, &run.identity));
+            identity::check(&differences, allow)?;
+        }
+        None => observer.warning("the run has no checkpoint yet: it begins at its first step"),
+    }
+    Ok((dir, found))
 }
 
-impl<'a> Run<'a> {
-    fn new(config: &'a TuneConfig, model: Model, data: Data, process_bytes: u64) -> Result<Run<'a>> {
-        let adapter = config.adapter()?;
-        let prompt = data.sample_prompt(config, &model)?;
-        let sample_room = prompt.len() + config.sample_tokens;
-        let context = data.context.max(sample_room).min(model.spec.context);
-        let tokens = data.context * config.micro_batch.min(config.batch_size);
-        let trainable = Trainable::Nothing;
-        let options = EngineOptions {
-            threads: config.threads,
-            isa: Isa::detect(),
-            context,
-            tokens: tokens.max(256),
-            trainable,
-        };
-        let mut engine = Engine::new(model, options)?;
-        let set = AdapterSet::init(&mut engine.backend, &engine.model.spec, &adapter, config.seed)?;
-        let targets = targets(&set, config);
-        let settings = OptimSettings { betas: config.betas, eps: config.eps };
-        let optim = optim::of(&config.optimizer)?;
-        let state = OptimState::new(&mut engine.backend, optim, settings, &targets)?;
-        let trainer = Trainer::new(&mut engine, targets, state, config.clip, config.micro_batch)?;
-        let order = Order { seed: config.seed, examples: data.train.len(), batch_size: config.batch_size };
-        let steps = config.steps.unwrap_or_else(|| order.steps(config.epochs));
-        let mut run = Run {
-            config,
-            data,
-            engine,
-            adapter,
-            set,
-            trainer,
-            order,
-            plan: Plan::default(),
-            step: 0,
-            last_loss: None,
-            prompt,
-        };
-        run.plan = run.planned(steps, process_bytes);
-        Ok(run)
-    }
+fn disk(run: &Run, out: &Path) -> Disk {
+    let weights = 4 * run.plan.trained_parameters;
+    let checkpoint_bytes = checkpoint::size(&run.trainer);
+    // Beside each checkpoint the weights as GGUF, and once those of the best evaluation and the PEFT directory.
+    let needed_bytes = (run.config.keep as u64 + 1) * (checkpoint_bytes + weights) + 2 * weights;
+    Disk { checkpoint_bytes, needed_bytes, free_bytes: fs::free_bytes(out) }
+}
 
-    /// The plan but for its time.
-    fn planned(&self, steps: usize, process_bytes: u64) -> Plan {
-        let (config, data) = (self.config, &self.data);
-        let (examples, eval) = (data.train_examples(), data.eval_examples());
-        let micro_batches = plan::micro_batches(&self.order, steps, config.micro_batch, &examples);
-        let activations = plan::activations(&self.engine, &[&self.set], &micro_batches, &eval);
-        let trained = self.trainer.targets().iter().map(|t| t.param.view.elements() as u64).sum();
-        let count = |f: fn(&Example) -> usize| micro_batches.iter().flatten().map(|e| f(e) as u64).sum();
-        let evaluations = 2 + config.eval_every.map_or(0, |n| (steps - 1) / n.max(1));
-        let eval_tokens: usize = eval.iter().map(|e| e.ids.len()).sum();
-        Plan {
-            memory: plan::memory(process_bytes, &self.engine, trained, self.trainer.slots(), activations),
-            tokens: Tokens {
-                data: data.dataset.report.clone(),
-                train_examples: data.train.len(),
-                eval_examples: eval.len(),
-                run_tokens: count(|e| e.ids.len()),
-                run_trained_tokens: count(Example::trained_tokens),
-                eval_tokens: (evaluations * eval_tokens) as u64,
+fn check_space(dir: &RunDir, needed: u64) -> Result<()> {
+    match fs::free_bytes(dir.path()) {
+        Some(free) if free < needed => {
+            let mb = |b: u64| b / 1_000_000;
+            let message = format!("writing needs {} MB, {} MB are free", mb(needed), mb(free));
+            Err(Error::resource("disk full", message)
+                .in_file(dir.path())
+                .with_hint("free some space, or choose a place on another disk with --out"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn announce(run: &Run, events: &mut Events, run_id: &str) -> Result<()> {
+    let (spec, model, backend) = (&run.engine.model.spec, &run.engine.model, &run.engine.backend);
+    let heads = spec.layers[0].heads;
+    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    events.append(
+        "run_start",
+        None,
+        json!({
+            "schema": SCHEMA, "started_at": now(), "run_id": run_id, "phase": "train",
+            "host": {"os": os, "arch": arch},
+            "backend": {"kind": "cpu", "isa": backend.isa().name(), "threads": backend.threads()},
+            "planish": env!("CARGO_PKG_VERSION"),
+            "model": {
+                "arch": spec.arch, "name": model.name(), "vocab": spec.vocab, "d_model": spec.width,
+                "n_layers": spec.layers.len(), "n_heads": heads.query, "n_kv": heads.kv,
+                "d_head": heads.width, "d_ff": spec.layers[0].ff, "weight_type": model.weight_type(),
             },
-            time: Time::default(),
-            steps,
-            trained_parameters: trained,
-            base_parameters: self.engine.model.spec.parameters(),
+            "identity": serde_json::to_value(&run.identity).unwrap_or(Value::Null),
+            "config": serde_json::to_value(&run.config).unwrap_or(Value::Null),
+            "plan": serde_json::to_value(&run.plan).unwrap_or(Value::Null),
+        }),
+    )
+}
+
+fn tuned(run: &Run, state: &State, outcome: Outcome) -> Tuned {
+    Tuned {
+        outcome,
+        steps: state.step,
+        skipped: state.skipped.0,
+        final_loss: state.last_loss,
+        eval: None,
+        best: state.best.best.filter(|_| run.config.eval_every.is_some()),
+        peak_bytes: process::peak_resident_bytes(),
+        planned_bytes: run.plan.memory.total_bytes,
+        weights: None,
+        peft: None,
+    }
+}
+
+/// A run at work.
+struct Training<'a> {
+    run: Run,
+    state: State,
+    dir: RunDir,
+    events: Events,
+    cancel: &'a CancelToken,
+    observer: &'a mut dyn Observer,
+    /// Step of the newest checkpoint.
+    saved: Option<usize>,
+}
+
+impl Training<'_> {
+    fn train(&mut self) -> Result<Tuned> {
+        if self.saved.is_none() {
+            let before = self.evaluate()?;
+            self.state.before = before.map(|s| (s.total, s.tokens));
+            self.sample()?;
         }
+        let outcome = self.steps()?;
+        self.save()?;
+        let peft = self.run.recipe.write_companions(&self.run.engine, &self.dir, self.state.step)?;
+        let mut tuned = tuned(&self.run, &self.state, outcome);
+        (tuned.weights, tuned.peft) = (Some(self.dir.weights(self.state.step)), peft);
+        if outcome != Outcome::Interrupted {
+            let before = self.state.before.map(|(total, tokens)| Summary { total, tokens });
+            tuned.eval = before.zip(self.evaluate()?);
+            self.sample()?;
+        }
+        Ok(tuned)
     }
 
-    /// Times the gradients of one micro-batch in the whole arena of the run; the first step zeroes them again.
-    fn probe(&mut self) -> Result<Time> {
-        self.engine.reserve(self.plan.memory.activations_bytes)?;
-        let micro = self.data.first(&self.order, self.config.micro_batch);
+    fn steps(&mut self) -> Result<Outcome> {
+        let (shape, steps) = (self.run.shape(), self.run.plan.steps);
+        let schedule = schedule::of(&self.run.config.schedule)?;
+        while self.state.step < steps {
+            if self.cancel.is_cancelled() {
+                return Ok(Outcome::Interrupted);
+            }
+            if self.run.config.early_stop.is_some_and(|n| self.state.best.since >= n) {
+                return Ok(Outcome::EarlyStopped);
+            }
+            self.step(schedule.rate(&shape, self.state.step))?;
+            let step = self.state.step;
+            let due = |every: Option<usize>| step < steps && every.is_some_and(|n| step.is_multiple_of(n));
+            if due(self.run.config.eval_every)
+                && let Some(summary) = self.evaluate()?
+                && self.state.best.is_best(step, summary.loss())
+            {
+                self.run.recipe.write_weights(&self.run.engine, &self.dir.best())?;
+            }
+            if due(self.run.config.sample_every) {
+                self.sample()?;
+            }
+            // Last, so that a checkpoint of step N holds what the evaluation after it led to.
+            if due(Some(self.run.save_every())) {
+                self.save()?;
+            }
+        }
+        Ok(Outcome::Completed)
+    }
+
+    /// One step, or its omission where the policy allows it.
+    fn step(&mut self, lr: f64) -> Result<()> {
         let start = Instant::now();
-        let (_, tokens, _) =
-            self.trainer.gradients(&mut self.engine, &[&self.set], &micro, 0, self.config.seed)?;
-        let tokens_per_second = tokens as f64 / start.elapsed().as_secs_f64().max(1e-9);
-        let t = &self.plan.tokens;
-        Ok(Time {
-            tokens_per_second,
-            training_seconds: t.run_tokens as f64 / tokens_per_second,
-            evaluation_seconds: t.eval_tokens as f64 / (2.0 * tokens_per_second),
-        })
-    }
-
-    fn flow(&self) -> planish_compute::Program {
-        let b = planish_text::batch(&self.data.first(&self.order, self.config.micro_batch));
-        let segments = score::segments(&b);
-        self.engine.training_program(&score::ragged(&b, &segments), &[&self.set]).0
-    }
-
-    fn announce(&self, events: &mut Events, run_id: &str) -> Result<()> {
-        let (spec, model) = (&self.engine.model.spec, &self.engine.model);
-        let heads = spec.layers[0].heads;
-        let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
-        let backend = &self.engine.backend;
-        events.append(
-            "run_start",
-            None,
-            json!({
-                "schema": SCHEMA, "started_at": now(), "run_id": run_id, "phase": "train",
-                "host": {"os": os, "arch": arch},
-                "backend": {"kind": "cpu", "isa": backend.isa().name(), "threads": backend.threads()},
-                "planish": env!("CARGO_PKG_VERSION"),
-                "model": {
-                    "arch": spec.arch, "name": model.name(), "vocab": spec.vocab, "d_model": spec.width,
-                    "n_layers": spec.layers.len(), "n_heads": heads.query, "n_kv": heads.kv,
-                    "d_head": heads.width, "d_ff": spec.layers[0].ff, "weight_type": model.weight_type(),
-                },
-                "config": serde_json::to_value(self.config).unwrap_or(Value::Null),
-                "plan": serde_json::to_value(&self.plan).unwrap_or(Value::Null),
-            }),
-        )
-    }
-
-    fn train(
-        &mut self,
-        dir: &RunDir,
-        events: &mut Events,
-        cancel: &CancelToken,
-        observer: &mut dyn Observer,
-    ) -> Result<Tuned> {
-        let steps = self.plan.steps;
-        let shape = Shape {
-            steps,
-            warmup: self.config.warmup.unwrap_or(steps / 20),
-            max: self.config.lr,
-            min: self.config.lr_min,
+        let Run { config, data, engine, recipe, trainer, order, .. } = &mut self.run;
+        let examples = data.step(order, self.state.step);
+        let result =
+            trainer.step(engine, &recipe.adapters(), &examples, self.state.step, lr, config.seed);
+        let report = match result {
+            Err(e) if e.kind() == Kind::Diverged => return self.diverged(e),
+            result => result?,
         };
-        let schedule = schedule::of(&self.config.schedule)?;
-        let before = self.evaluate(events, observer)?;
-        self.sample(events, cancel, observer)?;
-        let mut outcome = Outcome::Completed;
-        while self.step < steps {
-            if cancel.is_cancelled() {
-                outcome = Outcome::Interrupted;
-                break;
-            }
-            if let Err(e) = self.one_step(schedule.rate(&shape, self.step), events, observer) {
-                // The weights are those of the last good step: they are kept.
-                if e.kind() == Kind::Diverged && self.step > 0 {
-                    self.write(dir)?;
-                }
-                return Err(e);
-            }
-            let due = |every: Option<usize>| every.is_some_and(|n| self.step.is_multiple_of(n.max(1)));
-            let (eval, sample) = (due(self.config.eval_every), due(self.config.sample_every));
-            if eval && self.step < steps {
-                self.evaluate(events, observer)?;
-            }
-            if sample && self.step < steps {
-                self.sample(events, cancel, observer)?;
-            }
+        self.state.skipped.1 = 0;
+        self.state.last_loss = Some(report.loss);
+        self.advance();
+        let (step, wall_us) = (self.state.step, start.elapsed().as_micros() as u64);
+        let fields = json!({"phase": "train", "loss": report.loss, "lr": report.lr, "tokens": report.tokens,
+                            "trained": report.trained, "grad_norm": report.grad_norm, "wall_us": wall_us});
+        self.events.append("step", Some(step), fields)?;
+        self.observer.step(step, self.run.plan.steps, &report);
+        if let Some(z) = self.state.losses.jump(report.loss) {
+            let loss = report.loss;
+            let text = format!("step {step}: loss {loss:.4} is {z:.1} standard deviations above those before");
+            self.events.append("warning", Some(step), json!({"phase": "train", "text": text, "z": z}))?;
+            self.observer.warning(&text);
         }
-        self.write(dir)?;
-        if outcome == Outcome::Interrupted {
-            return Ok(self.tuned(outcome, Some(dir)));
-        }
-        let after = self.evaluate(events, observer)?;
-        self.sample(events, cancel, observer)?;
-        Ok(Tuned { eval: before.zip(after), ..self.tuned(outcome, Some(dir)) })
-    }
-
-    fn one_step(&mut self, lr: f64, events: &mut Events, observer: &mut dyn Observer) -> Result<()> {
-        let start = Instant::now();
-        let examples = self.data.step(&self.order, self.step);
-        let set = [&self.set];
-        let report = self.trainer.step(&mut self.engine, &set, &examples, self.step, lr, self.config.seed)?;
-        self.step += 1;
-        self.last_loss = Some(report.loss);
-        let wall_us = start.elapsed().as_micros() as u64;
-        events.append(
-            "step",
-            Some(self.step),
-            json!({"phase": "train", "loss": report.loss, "lr": report.lr, "tokens": report.tokens,
-                   "trained": report.trained, "grad_norm": report.grad_norm, "wall_us": wall_us}),
-        )?;
-        observer.step(self.step, self.plan.steps, &report);
         Ok(())
     }
 
-    fn evaluate(&mut self, events: &mut Events, observer: &mut dyn Observer) -> Result<Option<Summary>> {
-        let examples = self.data.eval_examples();
+    /// Counts the step and the examples it used up.
+    fn advance(&mut self) {
+        self.state.step += 1;
+        self.state.updates = self.run.trainer.updates();
+        let (used, n) = (self.state.step * self.run.order.batch_size, self.run.order.examples);
+        (self.state.epoch, self.state.position) = (used / n, used % n);
+    }
+
+    /// A loss or gradient that is not finite: the weights are those before the step.
+    fn diverged(&mut self, e: Error) -> Result<()> {
+        let (skipped, in_a_row) = (self.state.skipped.0 + 1, self.state.skipped.1 + 1);
+        if let OnNonfinite::Skip(most) = self.run.config.on_nonfinite
+            && in_a_row <= most
+        {
+            self.state.skipped = (skipped, in_a_row);
+            self.advance();
+            let text = format!("left out: {e}");
+            self.events.append("skip", Some(self.state.step), json!({"phase": "train", "text": text}))?;
+            self.observer.warning(&text);
+            return Ok(());
+        }
+        // The run can go on from here with other settings, unless the weights themselves are no numbers any more;
+        // then an older checkpoint is what can be used, and the first error is the one to tell.
+        if self.state.step > 0 {
+            _ = self.save();
+        }
+        Err(e)
+    }
+
+    /// Checkpoint, then the weights for others to load; older ones go only after both are safe.
+    fn save(&mut self) -> Result<()> {
+        let step = self.state.step;
+        if self.saved == Some(step) && fs::exists(&self.dir.weights(step)) {
+            return Ok(());
+        }
+        let run = &self.run;
+        let disk = run.plan.disk;
+        check_space(&self.dir, disk.checkpoint_bytes + 4 * run.plan.trained_parameters)?;
+        if self.saved != Some(step) {
+            let path = self.dir.checkpoint(step);
+            Checkpoint::save(&path, &run.engine, &run.trainer, &run.config, &self.state, &run.identity)?;
+            self.saved = Some(step);
+        }
+        run.recipe.write_weights(&run.engine, &self.dir.weights(step))?;
+        self.dir.set_latest(step)?;
+        checkpoint::remove_old(&self.dir.checkpoints(), step, run.config.keep)?;
+        self.dir.remove_old_weights(step, run.config.keep)?;
+        self.events.append("checkpoint", Some(step), json!({"phase": "train"}))?;
+        self.events.sync()
+    }
+
+    fn evaluate(&mut self) -> Result<Option<Summary>> {
+        let Run { data, engine, recipe, .. } = &mut self.run;
+        let examples = data.eval_examples();
         if examples.is_empty() {
             return Ok(None);
         }
         let n = examples.len();
         // A model that was sound before the first step and is not any more has diverged.
-        let trained = self.step > 0;
-        let summary = score::examples(&mut self.engine, examples, &[&self.set])
+        let trained = self.state.step > 0;
+        let summary = score::examples(engine, examples, &recipe.adapters())
             .map_err(|e| if trained && e.code() == "not finite" { e.with_kind(Kind::Diverged) } else { e })?;
-        events.append(
+        self.events.append(
             "eval",
-            Some(self.step),
+            Some(self.state.step),
             json!({"phase": "eval", "name": "held-out", "loss": summary.loss(), "ppl": summary.perplexity(),
                    "samples": n, "extra": {"tokens": summary.tokens}}),
         )?;
-        observer.eval(self.step, &summary);
+        self.observer.eval(self.state.step, &summary);
         Ok(Some(summary))
     }
 
-    fn sample(
-        &mut self,
-        events: &mut Events,
-        cancel: &CancelToken,
-        observer: &mut dyn Observer,
-    ) -> Result<()> {
-        let model = self.engine.model.clone();
-        let Some(tokenizer) = model.tokenizer.as_ref().filter(|_| !self.prompt.is_empty()) else {
+    fn sample(&mut self) -> Result<()> {
+        let Run { engine, recipe, prompt, config, .. } = &mut self.run;
+        let model = engine.model.clone();
+        let Some(tokenizer) = model.tokenizer.as_ref().filter(|_| !prompt.is_empty()) else {
             return Ok(());
         };
-        let set = [&self.set];
-        let mut session = Session::new(&mut self.engine, &set)?;
+        let mut session = Session::new(engine, &recipe.adapters())?;
         let mut sampler = Sampler::new(SamplerOptions::default())?;
-        let tokens = self.config.sample_tokens.min(session.room().saturating_sub(self.prompt.len()));
+        let tokens = config.sample_tokens.min(session.room().saturating_sub(prompt.len()));
         let stop = Stop { tokens, ..Stop::default() };
-        let out = generate(&mut session, &self.prompt, &mut sampler, &stop, cancel, &mut |_| {})?;
+        let out = generate(&mut session, prompt, &mut sampler, &stop, self.cancel, &mut |_| {})?;
         drop(session);
-        let prompt = tokenizer.decode(&self.prompt);
-        events.append(
+        let prompt = tokenizer.decode(prompt);
+        self.events.append(
             "sample",
-            Some(self.step),
+            Some(self.state.step),
             json!({"phase": "decode", "prompt": prompt, "text": out.text}),
         )?;
-        observer.sample(self.step, &prompt, &out.text);
+        self.observer.sample(self.state.step, &prompt, &out.text);
         Ok(())
     }
 
-    /// Adapter GGUF, PEFT directory and Modelfile.
-    fn write(&self, dir: &RunDir) -> Result<()> {
-        let file = AdapterFile::from_set(&self.engine, &self.set, &self.adapter);
-        let weights = dir.weights(self.step);
-        file.write_gguf(&self.engine.model, &weights, &Provenance::default())?;
-        dir.set_latest(self.step)?;
-        file.write_peft(&self.engine.model, &dir.peft())?;
-        let model = &self.engine.model;
-        // The base may lie anywhere, so its path is absolute; the adapter lies in the run.
-        let from = std::path::absolute(&model.path).unwrap_or_else(|_| model.path.clone());
-        let options = ModelfileOptions {
-            from: &from.to_string_lossy(),
-            adapter: Some(&format!("./weights/step_{}.gguf", self.step)),
-            num_ctx: model.spec.context,
+    /// Writes how the run ended.
+    fn end(&mut self, result: &Result<Tuned>) -> Result<()> {
+        let (reason, exit_code) = match result {
+            Ok(t) if t.outcome == Outcome::Interrupted => ("interrupted", Kind::Interrupted.exit_code()),
+            Ok(_) => ("completed", 0),
+            Err(e) if e.kind() == Kind::Diverged => ("aborted", e.kind().exit_code()),
+            Err(e) => ("errored", e.kind().exit_code()),
         };
-        dir.write_text("Modelfile", &modelfile(model, &options)?)
+        let error = result.as_ref().err().map(ToString::to_string);
+        let written = self.events.append(
+            "run_end",
+            None,
+            json!({"ended_at": now(), "reason": reason, "final_step": self.state.step,
+                   "final_loss": self.state.last_loss, "exit_code": exit_code, "error": error,
+                   "extra": {"peak_bytes": process::peak_resident_bytes()}}),
+        );
+        // An error of the run itself says more than one of the log, which often has the same cause.
+        if result.is_err() { Ok(()) } else { written }
     }
-
-    fn tuned(&self, outcome: Outcome, dir: Option<&RunDir>) -> Tuned {
-        Tuned {
-            outcome,
-            steps: self.step,
-            final_loss: self.last_loss,
-            eval: None,
-            peak_bytes: process::peak_resident_bytes(),
-            planned_bytes: self.plan.memory.total_bytes,
-            adapter: dir.map(|d| d.weights(self.step)),
-            peft: dir.map(RunDir::peft),
-        }
-    }
-}
-
-/// Every matrix of the adapter, with the weight decay that applies to it.
-fn targets(set: &AdapterSet, config: &TuneConfig) -> Vec<Target> {
-    let decay = |rows: usize| match config.decay {
-        Decay::Matrices if rows == 1 => 0.0,
-        _ => config.weight_decay as f32,
-    };
-    set.pairs()
-        .flat_map(|(id, pair)| [(id, "a", pair.a), (id, "b", pair.b)])
-        .map(|(id, half, param)| Target {
-            name: format!("blk.{}.{}.lora_{half}", id.layer, id.role.name()),
-            param,
-            weight_decay: decay(param.view.rows),
-        })
-        .collect()
 }

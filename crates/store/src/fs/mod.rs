@@ -88,6 +88,11 @@ pub fn file_len(path: &Path) -> Result<u64> {
     Ok(std::fs::metadata(path).map_err(|e| io_error(path, "look at", e))?.len())
 }
 
+/// When a file was last written; none for one that is not there.
+pub fn modified(path: &Path) -> Option<std::time::SystemTime> {
+    std::fs::metadata(path).and_then(|m| m.modified()).ok()
+}
+
 /// The paths of all entries of a directory, sorted by name, hidden ones too.
 pub fn list_dir(path: &Path) -> Result<Vec<PathBuf>> {
     let failed = |e| io_error(path, "list", e);

@@ -16,7 +16,7 @@ use crate::{Bytes, Error, Result};
 pub use ::safetensors::Dtype;
 use ::safetensors::{SafeTensorError, SafeTensors as Reference};
 
-pub use write::write;
+pub use write::{TensorSpec, write, write_to};
 
 /// Bytes of the header that the format allows.
 pub const MAX_HEADER_BYTES: u64 = 100_000_000;

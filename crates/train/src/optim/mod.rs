@@ -110,9 +110,13 @@ impl OptimState {
         self.calls.iter().for_each(|c| backend.exec(c));
     }
 
-    /// The slots of each tensor, in the order of the targets.
-    pub fn slots(&self) -> &[Vec<View>] {
-        &self.slots
+    /// Every slot of every tensor, as `TENSOR.SLOT`.
+    pub fn slots(&self, targets: &[Target]) -> Vec<(String, View)> {
+        let named = |(t, slots): (&Target, &Vec<View>)| {
+            let names = self.optim.slots.iter().map(|slot| format!("{}.{slot}", t.name));
+            names.zip(slots.iter().copied()).collect::<Vec<_>>()
+        };
+        targets.iter().zip(&self.slots).flat_map(named).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use planish_base::{Error, Kind, Result};
 use planish_engine::score::Summary;
-use planish_train::{Outcome, TuneConfig, Tuned};
+use planish_train::{Outcome, RunDir, Start, TuneConfig, Tuned};
 use serde_json::{Value, json};
 
 use crate::Context;
@@ -19,7 +19,7 @@ use plan::mb;
 use progress::Progress;
 use settings::Settings;
 
-/// Fine-tune a model on data with LoRA
+/// Fine-tune a model on data: an adapter (LoRA), or with --full every weight
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -33,6 +33,16 @@ pub struct Args {
     #[arg(long, value_name = "ID")]
     run_id: Option<String>,
 
+    /// Go on with a run, bit for bit, from its newest good checkpoint; nothing else is needed [without RUN: the newest
+    /// in runs/]
+    #[arg(long, value_name = "RUN", num_args = 0..=1, conflicts_with_all = ["config", "out", "run_id", "dry_run", "init_adapter"])]
+    resume: Option<Option<PathBuf>>,
+
+    /// With --resume: a setting, or base, data, eval_data, isa, that may differ from the checkpoint's; may be given
+    /// more than once
+    #[arg(long, value_name = "NAME", requires = "resume")]
+    allow: Vec<String>,
+
     /// Print the plan (memory, tokens, time) and stop
     #[arg(long)]
     dry_run: bool,
@@ -44,13 +54,14 @@ pub struct Args {
 /// For wrong settings, model and data; without memory or disk; when training diverges; on an interrupt, after what
 /// was trained has been written.
 pub fn run(args: &Args, cx: &Context) -> Result<()> {
-    let config = args.settings.resolve()?;
-    let id = args.run_id.clone().or_else(env::run_id).unwrap_or_else(|| format!("tune-{}", stamp()));
-    let given = args.out.is_none().then(env::run_dir).flatten();
-    let harness = given.is_some();
-    let dir = args.out.clone().or(given).unwrap_or_else(|| PathBuf::from("runs").join(&id));
+    let (config, dir, start) = match &args.resume {
+        Some(named) => resumed(args, named.as_deref())?,
+        None => fresh(args)?,
+    };
+    // A program that names the directory by the environment reads the steps on stdout.
+    let harness = args.resume.is_none() && args.out.is_none() && env::run_dir().is_some();
     let mut progress = Progress::new(cx.json, args.dry_run, harness);
-    let tuned = planish_train::tune(&config, &dir, &id, args.dry_run, cx.cancel(), &mut progress);
+    let tuned = planish_train::tune(&config, &dir, &start, cx.cancel(), &mut progress);
     progress.finish();
     let tuned = tuned?;
     let mut out = Out::new();
@@ -63,16 +74,36 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     out.flush()?;
     match tuned.outcome {
         Outcome::Interrupted => {
-            let message = format!("interrupted after {} steps; what was trained is written", tuned.steps);
-            Err(Error::new(Kind::Interrupted, "interrupted", message))
+            let message = format!("interrupted after {} steps; a checkpoint is written", tuned.steps);
+            Err(Error::new(Kind::Interrupted, "interrupted", message)
+                .with_hint(format!("go on with: planish tune --resume {}", dir.display())))
         }
         _ => Ok(()),
     }
 }
 
+fn fresh(args: &Args) -> Result<(TuneConfig, PathBuf, Start)> {
+    let config = args.settings.resolve(None)?;
+    let run_id = args.run_id.clone().or_else(env::run_id).unwrap_or_else(|| format!("tune-{}", stamp()));
+    let dir =
+        args.out.clone().or_else(env::run_dir).unwrap_or_else(|| PathBuf::from("runs").join(&run_id));
+    let start = if args.dry_run { Start::Plan } else { Start::New { run_id } };
+    Ok((config, dir, start))
+}
+
+fn resumed(args: &Args, named: Option<&Path>) -> Result<(TuneConfig, PathBuf, Start)> {
+    let dir = match named.map(Path::to_path_buf).or_else(env::run_dir) {
+        Some(dir) => dir,
+        None => RunDir::newest(Path::new("runs"))?,
+    };
+    let config = args.settings.resolve(Some(RunDir::config(&dir)?))?;
+    Ok((config, dir, Start::Resume { allow: args.allow.clone() }))
+}
+
 fn object(tuned: &Tuned, dir: &Path) -> Value {
     let outcome = match tuned.outcome {
         Outcome::Completed => "completed",
+        Outcome::EarlyStopped => "early_stopped",
         Outcome::Planned => "planned",
         Outcome::Interrupted => "interrupted",
     };
@@ -81,12 +112,15 @@ fn object(tuned: &Tuned, dir: &Path) -> Value {
     json!({"tune": {
         "outcome": outcome,
         "steps": tuned.steps,
+        "skipped": tuned.skipped,
+        "best": tuned.best.map(|(step, loss)| json!({"step": step, "loss": loss})),
         "final_loss": tuned.final_loss,
         "eval": tuned.eval.as_ref().map(|(before, after)| json!({"before": loss(before), "after": loss(after)})),
         "peak_bytes": tuned.peak_bytes,
         "planned_bytes": tuned.planned_bytes,
         "run": dir.display().to_string(),
-        "adapter": path(&tuned.adapter),
+        "weights": path(&tuned.weights),
+        "adapter": path(&tuned.weights.clone().filter(|_| tuned.peft.is_some())),
         "peft": path(&tuned.peft),
     }})
 }
@@ -94,19 +128,34 @@ fn object(tuned: &Tuned, dir: &Path) -> Value {
 fn print(tuned: &Tuned, config: &TuneConfig, dir: &Path, out: &mut Out) -> Result<()> {
     out.line(&format!("run       {}", dir.display()))?;
     let loss = tuned.final_loss.map_or_else(String::new, |l| format!(", last loss {l:.4}"));
-    out.line(&format!("steps     {}{loss}", tuned.steps))?;
+    let skipped = if tuned.skipped > 0 { format!(", {} left out", tuned.skipped) } else { String::new() };
+    out.line(&format!("steps     {}{skipped}{loss}", tuned.steps))?;
     if let Some((before, after)) = &tuned.eval {
         out.line(&format!("held out  loss {:.4} before, {:.4} after", before.loss(), after.loss()))?;
     }
+    if let Some((step, loss)) = tuned.best {
+        out.line(&format!("best      loss {loss:.4} after {step} steps: {}/weights/best.gguf", dir.display()))?;
+    }
     out.line(&format!("memory    {} at most, {} planned", mb(tuned.peak_bytes), mb(tuned.planned_bytes)))?;
-    let (Some(adapter), Some(peft)) = (&tuned.adapter, &tuned.peft) else { return Ok(()) };
-    out.line(&format!("adapter   {}", adapter.display()))?;
-    out.line(&format!("peft      {}", peft.display()))?;
-    let (base, adapter) = (config.model.display(), adapter.display());
-    let merged = dir.join("merged.gguf");
-    out.line("\nnext")?;
-    out.line(&format!("  planish chat {base} --adapter {adapter}"))?;
-    out.line(&format!("  planish merge {base} {adapter} {} --type q8_0", merged.display()))?;
-    out.line(&format!("  llama-cli -m {base} --lora {adapter}"))?;
-    out.line(&format!("  ollama create NAME -f {}", dir.join("Modelfile").display()))
+    let Some(weights) = &tuned.weights else { return Ok(()) };
+    let (base, weights) = (config.model.display(), weights.display());
+    let modelfile = dir.join("Modelfile");
+    match &tuned.peft {
+        Some(peft) => {
+            out.line(&format!("adapter   {weights}"))?;
+            out.line(&format!("peft      {}", peft.display()))?;
+            out.line("\nnext")?;
+            out.line(&format!("  planish chat {base} --adapter {weights}"))?;
+            let merged = dir.join("merged.gguf");
+            out.line(&format!("  planish merge {base} {weights} {} --type q8_0", merged.display()))?;
+            out.line(&format!("  llama-cli -m {base} --lora {weights}"))?;
+        }
+        None => {
+            out.line(&format!("model     {weights}"))?;
+            out.line("\nnext")?;
+            out.line(&format!("  planish chat {weights}"))?;
+            out.line(&format!("  llama-cli -m {weights}"))?;
+        }
+    }
+    out.line(&format!("  ollama create NAME -f {}", modelfile.display()))
 }

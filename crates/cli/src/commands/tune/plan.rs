@@ -44,17 +44,23 @@ pub fn text(plan: &Plan) -> String {
     let (training, evaluation) =
         (duration(plan.time.training_seconds), duration(plan.time.evaluation_seconds));
     rows.push(("time", format!("{training} at {speed:.0} tokens/s, evaluation {evaluation}")));
+    let recompute = if plan.recompute { ", activations computed twice" } else { "" };
+    rows.push(("micro-batch", format!("{} sequences{recompute}", plan.micro_batch)));
     rows.push(("memory", mb(m.total_bytes)));
     let kinds = [
         ("  weights", m.weights_bytes),
         ("  activations", m.activations_bytes),
-        ("  adapter", m.adapter_bytes),
+        ("  trained", m.trained_bytes),
         ("  gradients", m.gradients_bytes),
         ("  optimizer", m.slots_bytes),
         ("  KV cache", m.kv_bytes),
+        ("  checkpoint", m.checkpoint_bytes),
         ("  scratch", m.scratch_bytes),
         ("  program", m.process_bytes),
     ];
     rows.extend(kinds.map(|(name, bytes)| (name, mb(bytes))));
+    let d = &plan.disk;
+    let free = d.free_bytes.map_or_else(String::new, |b| format!(", {} free", mb(b)));
+    rows.push(("disk", format!("{} at most, {} a checkpoint{free}", mb(d.needed_bytes), mb(d.checkpoint_bytes))));
     rows.iter().map(|(name, value)| format!("{name:14}{value}")).collect::<Vec<_>>().join("\n")
 }

@@ -98,6 +98,10 @@ impl Observer for Progress {
         self.last = Instant::now();
     }
 
+    fn warning(&mut self, text: &str) {
+        self.say(&format!("warning: {text}"));
+    }
+
     fn sample(&mut self, step: usize, prompt: &str, text: &str) {
         self.say(&format!("sample after {step} steps: {} -> {}", prompt.trim_end(), text.trim_end()));
         self.last = Instant::now();

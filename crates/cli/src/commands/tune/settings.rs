@@ -6,8 +6,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use planish_base::{Error, Result};
 use planish_store::fs;
 use planish_text::LengthPolicy;
-use planish_train::{Decay, EvalSplit, OPTIMS, SCHEDULES, TuneConfig};
+use planish_train::{Decay, EvalSplit, MemoryLimit, OPTIMS, OnNonfinite, SCHEDULES, TuneConfig};
 
+use crate::env;
 use crate::flags::{available_threads, length_policy};
 
 /// A larger file is not a configuration.
@@ -17,16 +18,24 @@ const CONFIG_LIMIT: u64 = 1 << 20;
 #[derive(clap::Args)]
 pub struct Settings {
     /// A GGUF file, or a Hugging Face directory (token ids only)
-    #[arg(value_name = "MODEL", required_unless_present = "config")]
+    #[arg(value_name = "MODEL", required_unless_present_any = ["config", "resume"])]
     model: Option<PathBuf>,
 
     /// Files of JSON lines (messages, prompt/completion, text, or input_ids) or of text
-    #[arg(value_name = "DATA", required_unless_present = "config")]
+    #[arg(value_name = "DATA", required_unless_present_any = ["config", "resume"])]
     data: Vec<PathBuf>,
 
     /// A file of settings, such as the config.toml of a run; flags win over it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// Train every weight instead of an adapter; the result is a whole model
+    #[arg(long)]
+    full: bool,
+
+    /// An adapter to start from (GGUF file or PEFT directory); its rank, alpha and targets must be the run's
+    #[arg(long, value_name = "ADAPTER", conflicts_with = "full")]
+    init_adapter: Option<PathBuf>,
 
     #[arg(long, value_name = "N")]
     #[arg(help = or_default("Rank of the adapter", table().rank))]
@@ -64,6 +73,15 @@ pub struct Settings {
     #[arg(help = or_default("Sequences in memory at one time; changes memory and speed, not the result", table().micro_batch))]
     micro_batch: Option<usize>,
 
+    /// Keep fewer activations and compute them again in the backward pass: less memory, more time, the same result
+    #[arg(long)]
+    recompute: bool,
+
+    /// Choose --micro-batch and --recompute so that the run takes at most this much memory, as in 4GB; `auto`: what
+    /// is free
+    #[arg(long, value_name = "auto|BYTES", value_parser = memory)]
+    memory: Option<MemoryLimit>,
+
     /// Longest example in tokens [default: the longest of the data, within the model's own context]
     #[arg(long, value_name = "N")]
     context: Option<usize>,
@@ -73,7 +91,7 @@ pub struct Settings {
     max_length_policy: Option<LengthPolicy>,
 
     #[arg(long, value_name = "X")]
-    #[arg(help = or_default("Highest learning rate", table().lr))]
+    #[arg(help = or_default("Highest learning rate", learning_rates()))]
     lr: Option<f64>,
 
     #[arg(long, value_name = "X")]
@@ -108,6 +126,10 @@ pub struct Settings {
     #[arg(help = or_default("Largest norm of the gradient; 0 never clips", table().clip))]
     clip: Option<f64>,
 
+    /// What to do when a loss or gradient is not finite: stop, or leave out up to N steps in a row [default: stop]
+    #[arg(long, value_name = "stop|skip:N", value_parser = on_nonfinite)]
+    on_nonfinite: Option<OnNonfinite>,
+
     #[arg(long, value_name = "N")]
     #[arg(help = or_default("Seed of initial values, order, split and dropout", table().seed))]
     seed: Option<u64>,
@@ -127,6 +149,18 @@ pub struct Settings {
     /// Steps between evaluations [default: before and after only]
     #[arg(long, value_name = "N")]
     eval_every: Option<usize>,
+
+    /// Stop after N evaluations without a lower held-out loss; needs --eval-every
+    #[arg(long, value_name = "N")]
+    early_stop: Option<usize>,
+
+    /// Steps between checkpoints [env: CHECKPOINT_EVERY] [default: a tenth of all steps]
+    #[arg(long, value_name = "N")]
+    save_every: Option<usize>,
+
+    #[arg(long, value_name = "N")]
+    #[arg(help = or_default("Checkpoints that are kept", table().keep))]
+    keep: Option<usize>,
 
     /// Steps between samples [default: before and after only]
     #[arg(long, value_name = "N")]
@@ -166,6 +200,38 @@ fn decay() -> impl TypedValueParser<Value = Decay> {
     })
 }
 
+fn learning_rates() -> String {
+    let full = TuneConfig { full: true, ..table() };
+    format!("{:e}, with --full {:e}", table().peak_lr(), full.peak_lr())
+}
+
+/// `auto`, or bytes: `4000000000`, `4GB`, `512MiB`.
+fn memory(text: &str) -> Result<MemoryLimit, String> {
+    if text == "auto" {
+        return Ok(MemoryLimit::Auto);
+    }
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let factor = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => Some(1),
+        "mb" | "m" => Some(1_000_000),
+        "gb" | "g" => Some(1_000_000_000),
+        "mib" => Some(1 << 20),
+        "gib" => Some(1 << 30),
+        _ => None,
+    };
+    let bytes = number.parse::<u64>().ok().zip(factor).and_then(|(n, f)| n.checked_mul(f));
+    bytes.map(MemoryLimit::Bytes).ok_or_else(|| "expected auto, or bytes as in 4GB or 512MiB".to_owned())
+}
+
+fn on_nonfinite(text: &str) -> Result<OnNonfinite, String> {
+    match (text, text.strip_prefix("skip:").map(str::parse)) {
+        ("stop", _) => Ok(OnNonfinite::Stop),
+        (_, Some(Ok(n))) => Ok(OnNonfinite::Skip(n)),
+        _ => Err("expected stop, or skip:N with the most steps that are left out in a row".to_owned()),
+    }
+}
+
 fn beta_pair() -> String {
     let (b1, b2) = table().betas;
     format!("{b1},{b2}")
@@ -188,14 +254,15 @@ fn eval_split(text: &str) -> Result<EvalSplit, String> {
 }
 
 impl Settings {
-    /// The configuration of the run.
+    /// The configuration of the run. Flags win over `stored`, the settings of a run that goes on.
     ///
     /// # Errors
     /// Kind `Usage` for a broken file or a missing model.
-    pub fn resolve(&self) -> Result<TuneConfig> {
-        let mut c = match &self.config {
-            Some(path) => read(path)?,
-            None => TuneConfig { threads: available_threads(), ..TuneConfig::default() },
+    pub fn resolve(&self, stored: Option<TuneConfig>) -> Result<TuneConfig> {
+        let mut c = match (&self.config, stored) {
+            (Some(path), _) => read(path)?,
+            (None, Some(stored)) => stored,
+            (None, None) => TuneConfig { threads: available_threads(), ..TuneConfig::default() },
         };
         set(&mut c.model, &self.model);
         if !self.data.is_empty() {
@@ -207,6 +274,8 @@ impl Settings {
         if c.model.as_os_str().is_empty() || c.data.is_empty() {
             return Err(Error::usage("model", "neither the command line nor the file names model and data"));
         }
+        c.full |= self.full;
+        c.init_adapter = self.init_adapter.clone().or(c.init_adapter);
         set(&mut c.rank, &self.rank);
         set(&mut c.alpha, &self.alpha);
         set(&mut c.targets, &self.targets);
@@ -216,9 +285,11 @@ impl Settings {
         set(&mut c.epochs, &self.epochs);
         set(&mut c.batch_size, &self.batch_size);
         set(&mut c.micro_batch, &self.micro_batch);
+        c.recompute |= self.recompute;
+        c.memory = self.memory.or(c.memory);
         c.context = self.context.or(c.context);
         set(&mut c.max_length_policy, &self.max_length_policy);
-        set(&mut c.lr, &self.lr);
+        c.lr = self.lr.or(c.lr);
         set(&mut c.lr_min, &self.lr_min);
         set(&mut c.schedule, &self.schedule);
         c.warmup = self.warmup.or(c.warmup);
@@ -227,12 +298,16 @@ impl Settings {
         set(&mut c.decay, &self.decay);
         set(&mut c.betas, &self.betas);
         set(&mut c.clip, &self.clip);
+        set(&mut c.on_nonfinite, &self.on_nonfinite);
         set(&mut c.seed, &self.seed);
         set(&mut c.threads, &self.threads);
         if let Some(split) = self.eval_split {
             (c.eval_split, c.eval_data) = (split, Vec::new());
         }
         c.eval_every = self.eval_every.or(c.eval_every);
+        c.early_stop = self.early_stop.or(c.early_stop);
+        c.save_every = self.save_every.or(c.save_every).or_else(env::checkpoint_every);
+        set(&mut c.keep, &self.keep);
         c.sample_every = self.sample_every.or(c.sample_every);
         c.sample_prompt = self.sample_prompt.clone().or(c.sample_prompt);
         Ok(c)

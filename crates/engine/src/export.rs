@@ -1,0 +1,75 @@
+//! A model whose weights were trained, as a GGUF file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use planish_base::{Error, Result, TypeId};
+use planish_compute::Backend;
+use planish_store::fs;
+use planish_store::gguf::{OwnedValue, Writer};
+
+use crate::engine::Engine;
+use crate::merge::file_type;
+use crate::model::Model;
+
+/// The GGUF file that a trained model takes its metadata from.
+///
+/// # Errors
+/// `base` for a Hugging Face directory.
+pub fn check_exportable(model: &Model) -> Result<()> {
+    match model.gguf {
+        Some(_) => Ok(()),
+        None => Err(Error::input("base", format!("{}: the base is not a GGUF file", model.path.display()))
+            .with_hint("all weights can be trained of a GGUF file only; an adapter also of a directory")),
+    }
+}
+
+/// Writes the engine's weights to `out`, F32 where they are trained and as they are where not, with all metadata of
+/// the file that they were loaded from. Returns the bytes of the file, which appears whole or not at all.
+///
+/// # Errors
+/// As [`check_exportable`]; `not finite` for a weight that is not a number; those of writing files.
+pub fn write_model(engine: &Engine, out: &Path) -> Result<u64> {
+    let model = &engine.model;
+    check_exportable(model)?;
+    let gguf = model.gguf.as_ref().expect("checked");
+    let trained: BTreeMap<&str, _> =
+        engine.params.trainable().map(|n| (n.name.as_str(), n.param.view)).collect();
+    let mut writer = Writer::new();
+    writer.copy_metadata(gguf.metadata(), |_| true);
+    if let Some(number) = file_type(TypeId::F32).filter(|_| !trained.is_empty()) {
+        writer.set("general.file_type", OwnedValue::U32(number));
+    }
+    let infos = gguf.tensors();
+    for info in infos {
+        let ty = if trained.contains_key(info.name.as_str()) { TypeId::F32 } else { info.ty };
+        writer.tensor(&info.name, &info.dims, ty)?;
+    }
+    let bytes = writer.size();
+    writer.write(out, |i, sink| {
+        let info = &infos[i];
+        let Some(view) = trained.get(info.name.as_str()) else {
+            return sink.write_all(gguf.data(info)).map_err(fs::write_failed);
+        };
+        let mut data = vec![0u8; view.span() as usize];
+        engine.backend.download(view, &mut data);
+        check_finite(&info.name, &data)?;
+        sink.write_all(&data).map_err(fs::write_failed)
+    })?;
+    Ok(bytes)
+}
+
+/// Refuses f32 values that are not numbers: no file of ours holds one.
+///
+/// # Errors
+/// `not finite`, with the name.
+pub fn check_finite(name: &str, bytes: &[u8]) -> Result<()> {
+    let value = |b: &[u8]| b.try_into().map_or(f32::NAN, f32::from_le_bytes);
+    match bytes.chunks_exact(4).map(value).position(|v| !v.is_finite()) {
+        None => Ok(()),
+        Some(i) => {
+            Err(Error::input("not finite", format!("tensor `{name}`: value {i} is not a finite number"))
+                .with_hint("the training diverged: lower the rate"))
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What a run trains and what it leaves for others to load: an adapter beside the frozen base, or the whole model.
+
+use std::path::{Path, PathBuf};
+
+use planish_base::Result;
+use planish_engine::{
+    AdapterFile, Binding, Engine, Model, ModelfileOptions, Provenance, check_exportable, modelfile,
+    write_model,
+};
+use planish_model::{AdapterSet, AdapterSpec, Trainable};
+
+use crate::config::{Decay, TuneConfig};
+use crate::optim::Target;
+use crate::run_dir::RunDir;
+use crate::trainer::Trainer;
+
+/// What is trained.
+pub(crate) enum Recipe {
+    /// Pairs of small matrices (Hu et al., 2022); the base keeps its file's bytes.
+    Lora {
+        /// Its shape.
+        spec: AdapterSpec,
+        /// Its values.
+        set: AdapterSet,
+    },
+    /// Every weight, as f32 masters.
+    Full,
+}
+
+impl Recipe {
+    /// Which tensors of the base get gradients.
+    pub fn trainable(config: &TuneConfig) -> Trainable {
+        if config.full { Trainable::Everything } else { Trainable::Nothing }
+    }
+
+    /// Makes what the recipe needs beside the base.
+    ///
+    /// # Errors
+    /// Those of reading an adapter to start from; kind `Resource` without memory.
+    pub fn new(engine: &mut Engine, config: &TuneConfig) -> Result<Recipe> {
+        if config.full {
+            check_exportable(&engine.model)?;
+            return Ok(Recipe::Full);
+        }
+        let spec = config.adapter()?;
+        let set = AdapterSet::init(&mut engine.backend, &engine.model.spec, &spec, config.seed)?;
+        if let Some(path) = &config.init_adapter {
+            let file = AdapterFile::read(path, &engine.model, Binding::Strict)?;
+            file.upload(engine, &set).map_err(|e| e.in_file(path))?;
+        }
+        Ok(Recipe::Lora { spec, set })
+    }
+
+    /// The adapters that a pass applies.
+    pub fn adapters(&self) -> Vec<&AdapterSet> {
+        match self {
+            Recipe::Lora { set, .. } => vec![set],
+            Recipe::Full => Vec::new(),
+        }
+    }
+
+    /// Every trained tensor, with the weight decay that applies to it.
+    pub fn targets(&self, engine: &Engine, config: &TuneConfig) -> Vec<Target> {
+        let target = |name: String, param: planish_tape::Param| {
+            let spared = config.decay == Decay::Matrices && param.view.rows == 1;
+            Target { name, param, weight_decay: if spared { 0.0 } else { config.weight_decay as f32 } }
+        };
+        match self {
+            Recipe::Lora { set, .. } => set
+                .pairs()
+                .flat_map(|(id, pair)| [(id, "a", pair.a), (id, "b", pair.b)])
+                .map(|(id, half, p)| target(format!("blk.{}.{}.lora_{half}", id.layer, id.role.name()), p))
+                .collect(),
+            Recipe::Full => engine.params.trainable().map(|n| target(n.name.clone(), n.param)).collect(),
+        }
+    }
+
+    /// The adapter GGUF, or the whole model.
+    ///
+    /// # Errors
+    /// Those of writing files, and for a value that is not finite.
+    pub fn write_weights(&self, engine: &Engine, path: &Path) -> Result<()> {
+        match self {
+            Recipe::Lora { spec, set } => {
+                let file = AdapterFile::from_set(engine, set, spec);
+                file.write_gguf(&engine.model, path, &Provenance::default())
+            }
+            Recipe::Full => write_model(engine, path).map(|_| ()),
+        }
+    }
+
+    /// What lies beside the weights of the last step: Modelfile, and for an adapter the PEFT directory, which is
+    /// returned.
+    ///
+    /// # Errors
+    /// Those of writing files.
+    pub fn write_companions(&self, engine: &Engine, dir: &RunDir, step: usize) -> Result<Option<PathBuf>> {
+        let model = &engine.model;
+        let weights = format!("./weights/step_{step}.gguf");
+        // The base may lie anywhere, so its path is absolute; the weights lie in the run.
+        let base = std::path::absolute(&model.path).unwrap_or_else(|_| model.path.clone());
+        let base = base.to_string_lossy();
+        let (from, adapter) = match self {
+            Recipe::Lora { .. } => (base.as_ref(), Some(weights.as_str())),
+            Recipe::Full => (weights.as_str(), None),
+        };
+        let options = ModelfileOptions { from, adapter, num_ctx: model.spec.context };
+        dir.write_text("Modelfile", &modelfile(model, &options)?)?;
+        let Recipe::Lora { spec, set } = self else { return Ok(None) };
+        AdapterFile::from_set(engine, set, spec).write_peft(model, &dir.peft())?;
+        Ok(Some(dir.peft()))
+    }
+
+    /// Memory that writing the weights takes: an adapter goes through host memory twice, of a model one tensor at a
+    /// time does.
+    pub fn export_bytes(&self, trainer: &Trainer) -> u64 {
+        let spans = trainer.weights().into_iter().map(|(_, v)| v.span());
+        match self {
+            Recipe::Lora { .. } => 2 * spans.sum::<u64>(),
+            Recipe::Full => spans.max().unwrap_or(0),
+        }
+    }
+
+    /// Values that a run trains, before anything is loaded.
+    pub fn trained(model: &Model, config: &TuneConfig) -> Result<u64> {
+        if config.full {
+            return Ok(model.spec.parameters());
+        }
+        let adapter = config.adapter()?;
+        let pair = |id| {
+            let (out, input) = model.spec.linear_shape(id);
+            ((out + input) * adapter.rank) as u64
+        };
+        Ok(model.spec.linears(&adapter.targets).into_iter().map(pair).sum())
+    }
+}

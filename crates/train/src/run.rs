@@ -1,0 +1,180 @@
+//! A run that is ready to train: model, data, trained tensors, optimizer, and the plan of what it will take.
+
+use std::time::Instant;
+
+use planish_base::Result;
+use planish_compute::{Isa, Program};
+use planish_engine::{Engine, EngineOptions, Model, score};
+use planish_store::process;
+use planish_text::Example;
+
+use crate::config::TuneConfig;
+use crate::data::{Data, Order};
+use crate::identity::Identity;
+use crate::optim::{self, OptimSettings, OptimState};
+use crate::plan::{self, Choice, Plan, Room, Time, Tokens};
+use crate::recipe::Recipe;
+use crate::schedule::Shape;
+use crate::trainer::Trainer;
+
+/// All that a step needs.
+pub(crate) struct Run {
+    /// The settings, with what `--memory` chose.
+    pub config: TuneConfig,
+    pub data: Data,
+    pub engine: Engine,
+    pub recipe: Recipe,
+    pub trainer: Trainer,
+    pub order: Order,
+    pub plan: Plan,
+    pub identity: Identity,
+    /// Prompt of the samples.
+    pub prompt: Vec<u32>,
+}
+
+impl Run {
+    /// Loads everything and makes the plan, but for its time.
+    ///
+    /// # Errors
+    /// Kind `Input` for model and data; kind `Resource`, with settings that would fit, for a run that does not.
+    pub fn new(config: &TuneConfig) -> Result<Run> {
+        let config = config.clone();
+        let model = Model::open(&config.model)?;
+        let data = Data::load(&config, &model)?;
+        // Before anything is allocated for the run, so that nothing is counted twice.
+        let process_bytes = process::resident_bytes();
+        let optim = optim::of(&config.optimizer)?;
+        let trained = Recipe::trained(&model, &config)?;
+        let room = Room::new(&config);
+        let state = process_bytes + 4 * trained * (2 + optim.slots.len() as u64);
+        if !room.holds(state, process_bytes) {
+            return Err(room.refusal(state, process_bytes, None));
+        }
+        let prompt = data.sample_prompt(&config, &model)?;
+        let options = options(&config, &data, model.spec.context, prompt.len());
+        let mut engine = Engine::new(model, options)?;
+        let recipe = Recipe::new(&mut engine, &config)?;
+        let targets = recipe.targets(&engine, &config);
+        let settings = OptimSettings { betas: config.betas, eps: config.eps };
+        let state = OptimState::new(&mut engine.backend, optim, settings, &targets)?;
+        let trainer = Trainer::new(&mut engine, targets, state, config.clip, config.micro_batch)?;
+        let order = Order { seed: config.seed, examples: data.train.len(), batch_size: config.batch_size };
+        let steps = config.steps.unwrap_or_else(|| order.steps(config.epochs));
+        let identity = Identity::new(&engine, &data, trained);
+        let plan = Plan { steps, trained_parameters: trained, ..Plan::default() };
+        let mut run = Run { config, data, engine, recipe, trainer, order, plan, identity, prompt };
+        run.settle(&room, process_bytes)?;
+        run.plan.tokens = run.tokens();
+        run.plan.base_parameters = run.engine.model.spec.parameters();
+        Ok(run)
+    }
+
+    /// Takes the first choice of settings that fits; without `--memory` there is only the one that was given.
+    fn settle(&mut self, room: &Room, process_bytes: u64) -> Result<()> {
+        let choices = plan::choices(&self.config);
+        let given = choices[0];
+        let mut totals = Vec::new();
+        for choice in choices {
+            self.take(choice, process_bytes);
+            let total = self.plan.memory.total_bytes;
+            totals.push(total);
+            if room.holds(total, process_bytes) {
+                if self.config.memory.is_some() || choice == given {
+                    (self.config.micro_batch, self.config.recompute) = (choice.micro_batch, choice.recompute);
+                    self.config.memory = None;
+                    return Ok(());
+                }
+                return Err(room.refusal(totals[0], process_bytes, Some(choice)));
+            }
+        }
+        let least = totals.iter().copied().min().unwrap_or(0);
+        Err(room.refusal(least, process_bytes, None))
+    }
+
+    /// Plans with these settings.
+    fn take(&mut self, choice: Choice, process_bytes: u64) {
+        self.engine.set_recompute(choice.recompute);
+        self.trainer.set_micro_batch(choice.micro_batch);
+        (self.plan.micro_batch, self.plan.recompute) = (choice.micro_batch, choice.recompute);
+        let micro_batches = self.micro_batches();
+        let (adapters, eval) = (self.recipe.adapters(), self.data.eval_examples());
+        let activations = plan::activations(&self.engine, &adapters, &micro_batches, &eval);
+        let export = self.recipe.export_bytes(&self.trainer);
+        let memory = plan::memory(&self.engine, &self.trainer, process_bytes, activations, export);
+        self.plan.memory = memory;
+    }
+
+    fn micro_batches(&self) -> Vec<Vec<&Example>> {
+        plan::micro_batches(&self.order, self.plan.steps, self.plan.micro_batch, &self.data.train_examples())
+    }
+
+    fn tokens(&self) -> Tokens {
+        let (micro_batches, eval) = (self.micro_batches(), self.data.eval_examples());
+        let count = |f: fn(&Example) -> usize| micro_batches.iter().flatten().map(|e| f(e) as u64).sum();
+        let evaluations = 2 + self.config.eval_every.map_or(0, |n| (self.plan.steps - 1) / n.max(1));
+        let eval_tokens: usize = eval.iter().map(|e| e.ids.len()).sum();
+        Tokens {
+            data: self.data.dataset.report.clone(),
+            train_examples: self.data.train.len(),
+            eval_examples: eval.len(),
+            run_tokens: count(|e| e.ids.len()),
+            run_trained_tokens: count(Example::trained_tokens),
+            eval_tokens: (evaluations * eval_tokens) as u64,
+        }
+    }
+
+    /// Times the second of two micro-batches in the whole arena of the run: the first one touches the memory. The
+    /// first step zeroes the gradients again.
+    ///
+    /// # Errors
+    /// Kind `Resource` without memory.
+    pub fn probe(&mut self) -> Result<Time> {
+        self.engine.reserve(self.plan.memory.activations_bytes)?;
+        let micro = self.data.first(&self.order, self.config.micro_batch);
+        let adapters = self.recipe.adapters();
+        let mut gradients =
+            || self.trainer.gradients(&mut self.engine, &adapters, &micro, 0, self.config.seed);
+        gradients()?;
+        let start = Instant::now();
+        let tokens = gradients()?.tokens;
+        let tokens_per_second = tokens as f64 / start.elapsed().as_secs_f64().max(1e-9);
+        let t = &self.plan.tokens;
+        Ok(Time {
+            tokens_per_second,
+            training_seconds: t.run_tokens as f64 / tokens_per_second,
+            evaluation_seconds: t.eval_tokens as f64 / (2.0 * tokens_per_second),
+        })
+    }
+
+    /// The calls of the first training pass.
+    pub fn flow(&self) -> Program {
+        let b = planish_text::batch(&self.data.first(&self.order, self.config.micro_batch));
+        let segments = score::segments(&b);
+        self.engine.training_program(&score::ragged(&b, &segments), &self.recipe.adapters()).0
+    }
+
+    /// The learning rates.
+    pub fn shape(&self) -> Shape {
+        let steps = self.plan.steps;
+        let warmup = self.config.warmup.unwrap_or(steps / 20);
+        Shape { steps, warmup, max: self.config.peak_lr(), min: self.config.lr_min }
+    }
+
+    /// Steps between checkpoints.
+    pub fn save_every(&self) -> usize {
+        self.config.save_every.unwrap_or(self.plan.steps / 10).max(1)
+    }
+}
+
+fn options(config: &TuneConfig, data: &Data, context: usize, prompt: usize) -> EngineOptions {
+    let sample_room = prompt + config.sample_tokens;
+    let tokens = data.context * config.micro_batch.min(config.batch_size);
+    EngineOptions {
+        threads: config.threads,
+        isa: Isa::detect(),
+        context: data.context.max(sample_room).min(context),
+        tokens: tokens.max(256),
+        trainable: Recipe::trainable(config),
+        recompute: config.recompute,
+    }
+}

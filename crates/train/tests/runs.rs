@@ -1,0 +1,285 @@
+//! Whole runs: stopped, resumed, refused, ended early; what lies in the directory afterwards.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)] // a failed set-up is a failed test
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use planish_base::{CancelToken, Kind, Result, TypeId};
+use planish_engine::score::Summary;
+use planish_train::{EvalSplit, Observer, Outcome, Start, StepReport, TuneConfig, Tuned, tune};
+use tempfile::TempDir;
+
+/// A folder with the tiny model, data, and runs.
+struct Place {
+    dir: TempDir,
+    config: TuneConfig,
+}
+
+/// Sees what happens; cancels after a step.
+#[derive(Default)]
+struct Watcher {
+    cancel_after: Option<usize>,
+    cancel: CancelToken,
+    losses: Vec<(usize, u64)>,
+    evals: Vec<usize>,
+    warnings: Vec<String>,
+}
+
+impl Observer for Watcher {
+    fn step(&mut self, step: usize, _: usize, report: &StepReport) {
+        self.losses.push((step, report.loss.to_bits()));
+        if self.cancel_after == Some(step) {
+            self.cancel.cancel();
+        }
+    }
+
+    fn eval(&mut self, step: usize, _: &Summary) {
+        self.evals.push(step);
+    }
+
+    fn warning(&mut self, text: &str) {
+        self.warnings.push(text.to_string());
+    }
+}
+
+impl Place {
+    fn new() -> Place {
+        let dir = TempDir::new().unwrap();
+        common::write_model(&dir.path().join("tiny.gguf"), TypeId::Q8_0);
+        common::write_data(&dir.path().join("data.jsonl"), &common::examples(11));
+        let config = TuneConfig {
+            model: dir.path().join("tiny.gguf"),
+            data: vec![dir.path().join("data.jsonl")],
+            eval_split: EvalSplit::Count(2),
+            rank: 4,
+            alpha: 8.0,
+            dropout: 0.1,
+            steps: Some(20),
+            lr: Some(5e-3),
+            seed: 1,
+            save_every: Some(4),
+            eval_every: Some(3),
+            ..TuneConfig::default()
+        };
+        Place { dir, config }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn start(&self, name: &str, watcher: &mut Watcher) -> Result<Tuned> {
+        self.go(&self.config, name, Start::New { run_id: name.into() }, watcher)
+    }
+
+    fn resume(&self, config: &TuneConfig, name: &str, allow: &[&str], watcher: &mut Watcher) -> Result<Tuned> {
+        let allow = allow.iter().map(|s| (*s).to_string()).collect();
+        self.go(config, name, Start::Resume { allow }, watcher)
+    }
+
+    fn go(&self, config: &TuneConfig, name: &str, start: Start, watcher: &mut Watcher) -> Result<Tuned> {
+        let cancel = watcher.cancel.clone();
+        tune(config, &self.path(name), &start, &cancel, watcher)
+    }
+
+    fn weights(&self, name: &str, step: usize) -> Vec<u8> {
+        std::fs::read(self.path(name).join(format!("weights/step_{step}.gguf"))).unwrap()
+    }
+
+    /// A run that was cancelled after `step`.
+    fn cancelled(&self, name: &str, step: usize) {
+        let mut watcher = Watcher { cancel_after: Some(step), ..Watcher::default() };
+        let tuned = self.start(name, &mut watcher).unwrap();
+        assert_eq!((tuned.outcome, tuned.steps), (Outcome::Interrupted, step));
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+fn interrupted_equals_uninterrupted(place: &Place) {
+    let mut whole = Watcher::default();
+    let a = place.start("a", &mut whole).unwrap();
+    place.cancelled("b", 6);
+    let mut again = Watcher { cancel_after: Some(13), ..Watcher::default() };
+    assert_eq!(place.resume(&place.config, "b", &[], &mut again).unwrap().outcome, Outcome::Interrupted);
+    let mut last = Watcher::default();
+    let b = place.resume(&place.config, "b", &[], &mut last).unwrap();
+    assert_eq!((a.outcome, b.outcome), (Outcome::Completed, Outcome::Completed));
+    assert_eq!(whole.losses[6..13], again.losses);
+    assert_eq!(whole.losses[13..], last.losses);
+    assert!(place.weights("a", 20) == place.weights("b", 20), "the weights differ");
+    let loss = |t: &Tuned| t.eval.map(|(before, after)| [before.total.to_bits(), after.total.to_bits()]);
+    assert_eq!((loss(&a), a.best), (loss(&b), b.best));
+    // The evaluation before the first step is not repeated.
+    assert_eq!(last.evals, [15, 18, 20]);
+    // Two are kept; what is there can be gone on with, and then there is nothing to do.
+    for folder in ["checkpoints", "weights"] {
+        let kept: Vec<String> = names(&place.path("b").join(folder));
+        let steps = kept.iter().filter(|n| n.starts_with("step_")).count();
+        assert_eq!(steps, 2, "{kept:?}");
+    }
+    let mut nothing = Watcher::default();
+    place.resume(&place.config, "b", &[], &mut nothing).unwrap();
+    assert!(nothing.losses.is_empty());
+    assert!(place.weights("a", 20) == place.weights("b", 20));
+}
+
+#[test]
+fn an_adapter_run_resumes_bit_for_bit_twice() {
+    interrupted_equals_uninterrupted(&Place::new());
+}
+
+#[test]
+fn a_full_run_resumes_bit_for_bit_twice() {
+    let mut place = Place::new();
+    place.config.full = true;
+    interrupted_equals_uninterrupted(&place);
+    // Its result is a whole model, which can be tuned in turn.
+    let trained = place.path("a/weights/step_20.gguf");
+    place.config = TuneConfig { model: trained, full: false, ..place.config.clone() };
+    place.start("c", &mut Watcher::default()).unwrap();
+}
+
+#[test]
+fn another_run_is_refused_with_a_list() {
+    let place = Place::new();
+    place.cancelled("run", 4);
+    let refused = |change: &dyn Fn(&mut TuneConfig), allow: &[&str]| {
+        let mut config = place.config.clone();
+        change(&mut config);
+        let error = place.resume(&config, "run", allow, &mut Watcher::default()).unwrap_err();
+        assert_eq!((error.kind(), error.code()), (Kind::Usage, "resume"));
+        (error.to_string(), error.hint().unwrap_or_default().to_string())
+    };
+    let (message, hint) = refused(
+        &|c| {
+            c.lr = Some(1e-3);
+            c.clip = 0.5;
+        },
+        &["lr"],
+    );
+    assert!(message.ends_with("as the same run: clip was 1.0, is 0.5"), "{message}");
+    assert!(hint.ends_with("--allow clip"), "{hint}");
+    // The shape of the state cannot be allowed away.
+    let (message, _) = refused(&|c| c.rank = 8, &["rank", "trained"]);
+    assert!(message.contains("rank was 4, is 8; trained was"), "{message}");
+    let (message, _) = refused(&|c| c.full = true, &["full"]);
+    assert!(message.contains("full was false, is true"), "{message}");
+    common::write_data(&place.path("other.jsonl"), &common::examples(12));
+    let (message, hint) = refused(&|c| c.data = vec![place.path("other.jsonl")], &[]);
+    assert!(message.contains("data was "), "{message}");
+    assert!(hint.contains("--allow data"), "{hint}");
+    common::write_model(&place.path("other.gguf"), TypeId::F16);
+    let (message, _) = refused(&|c| c.model = place.path("other.gguf"), &[]);
+    assert!(message.contains("base was "), "{message}");
+    // What does not change the numbers is free, and what does may be allowed.
+    let free = TuneConfig { threads: 3, keep: 4, save_every: Some(1), ..place.config.clone() };
+    place.resume(&free, "run", &[], &mut Watcher::default()).unwrap();
+    let other = TuneConfig { steps: Some(22), lr: Some(1e-3), ..place.config.clone() };
+    let tuned = place.resume(&other, "run", &["lr", "steps"], &mut Watcher::default()).unwrap();
+    assert_eq!(tuned.steps, 22);
+}
+
+#[test]
+fn damaged_checkpoints_are_left_out_and_the_one_before_is_used() {
+    let place = Place::new();
+    let mut whole = Watcher::default();
+    place.start("a", &mut whole).unwrap();
+    place.cancelled("b", 10);
+    // Checkpoints of 8 and 10 are there.
+    let newest = place.path("b/checkpoints/step_10/weights.safetensors");
+    let mut bytes = std::fs::read(&newest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&newest, bytes).unwrap();
+    let mut watcher = Watcher::default();
+    place.resume(&place.config, "b", &[], &mut watcher).unwrap();
+    assert!(watcher.warnings[0].contains("step_10"), "{:?}", watcher.warnings);
+    assert_eq!(watcher.losses, whole.losses[8..]);
+    assert!(place.weights("a", 20) == place.weights("b", 20));
+    for step in ["step_16", "step_20"] {
+        std::fs::remove_file(place.path("b/checkpoints").join(step).join("manifest.json")).unwrap();
+    }
+    let error = place.resume(&place.config, "b", &[], &mut Watcher::default()).unwrap_err();
+    assert_eq!((error.kind(), error.code()), (Kind::Input, "checkpoint"));
+}
+
+#[test]
+fn a_run_without_checkpoint_begins_again_and_a_folder_without_run_is_refused() {
+    let place = Place::new();
+    let mut whole = Watcher::default();
+    place.start("a", &mut whole).unwrap();
+    std::fs::remove_dir_all(place.path("a/checkpoints")).unwrap();
+    let mut again = Watcher::default();
+    place.resume(&place.config, "a", &[], &mut again).unwrap();
+    assert_eq!(whole.losses, again.losses);
+    assert!(again.warnings[0].contains("no checkpoint yet"));
+    let error = place.resume(&place.config, "nowhere", &[], &mut Watcher::default()).unwrap_err();
+    assert_eq!(error.code(), "no run");
+    let error = place.start("a", &mut Watcher::default()).unwrap_err();
+    assert_eq!((error.kind(), error.code()), (Kind::Usage, "run exists"));
+}
+
+#[test]
+fn two_trainers_do_not_share_a_directory() {
+    struct Second<'a>(&'a Place, Option<planish_base::Error>);
+    impl Observer for Second<'_> {
+        fn step(&mut self, step: usize, _: usize, _: &StepReport) {
+            if step == 5 {
+                let second = self.0.resume(&self.0.config, "run", &[], &mut Watcher::default());
+                self.1 = second.err();
+            }
+        }
+    }
+    let place = Place::new();
+    let mut observer = Second(&place, None);
+    let start = Start::New { run_id: "run".into() };
+    tune(&place.config, &place.path("run"), &start, &CancelToken::new(), &mut observer).unwrap();
+    let error = observer.1.unwrap();
+    assert_eq!((error.kind(), error.code()), (Kind::Resource, "locked"));
+}
+
+#[test]
+fn a_run_stops_when_the_held_out_loss_falls_no_more() {
+    let mut place = Place::new();
+    // A rate that makes it worse from the start.
+    place.config = TuneConfig {
+        lr: Some(0.5),
+        schedule: "constant".into(),
+        warmup: Some(0),
+        eval_every: Some(1),
+        early_stop: Some(3),
+        steps: Some(60),
+        ..place.config.clone()
+    };
+    let mut watcher = Watcher::default();
+    let tuned = place.start("a", &mut watcher).unwrap();
+    assert_eq!(tuned.outcome, Outcome::EarlyStopped);
+    let (best, _) = tuned.best.unwrap();
+    assert_eq!(tuned.steps, best + 3);
+    assert!(place.path("a/weights/best.gguf").exists());
+    // It stays stopped.
+    let again = place.resume(&place.config, "a", &[], &mut Watcher::default()).unwrap();
+    assert_eq!((again.outcome, again.steps), (Outcome::EarlyStopped, tuned.steps));
+}
+
+#[test]
+fn training_can_start_from_an_adapter() {
+    let mut place = Place::new();
+    let first = place.start("a", &mut Watcher::default()).unwrap();
+    place.config = TuneConfig { init_adapter: first.weights, ..place.config.clone() };
+    let second = place.start("b", &mut Watcher::default()).unwrap();
+    let (before, after) = (second.eval.unwrap().0, first.eval.unwrap().1);
+    assert_eq!(before.total.to_bits(), after.total.to_bits());
+    place.config.rank = 2;
+    let error = place.start("c", &mut Watcher::default()).unwrap_err();
+    assert!(error.to_string().contains("has rank 4"), "{error}");
+}
