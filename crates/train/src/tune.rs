@@ -150,6 +150,7 @@ impl<'a> Run<'a> {
             context,
             tokens: tokens.max(256),
             trainable,
+            recompute: false,
         };
         let mut engine = Engine::new(model, options)?;
         let set = AdapterSet::init(&mut engine.backend, &engine.model.spec, &adapter, config.seed)?;
