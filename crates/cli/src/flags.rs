@@ -56,6 +56,7 @@ impl ModelFlags {
                 context,
                 tokens,
                 trainable: Trainable::Nothing,
+                recompute: false,
             },
         )
     }

@@ -22,5 +22,5 @@ pub use backend::Backend;
 pub use call::Call;
 pub use cpu::CpuBackend;
 pub use isa::Isa;
-pub use program::Program;
+pub use program::{Label, Program, Stage};
 pub use view::{Home, View};

@@ -6,10 +6,33 @@ use crate::view::{Home, View};
 /// Offsets in the arena are multiples of this, so that vector loads are aligned.
 const ALIGN: u64 = 64;
 
+/// What a call is part of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Label {
+    /// The pass.
+    pub stage: Stage,
+    /// The layer; none before the first and after the last.
+    pub layer: Option<usize>,
+}
+
+/// The passes of a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// Computes values.
+    #[default]
+    Forward,
+    /// Computes values again that were not kept.
+    Recomputed,
+    /// Computes gradients.
+    Backward,
+}
+
 /// Calls whose views all point to real memory.
 #[derive(Clone, Debug)]
 pub struct Program {
     calls: Vec<Call>,
+    /// In ascending order: a label holds from its call to the next label's.
+    labels: Vec<(usize, Label)>,
     offsets: Vec<u64>,
     arena_bytes: u64,
 }
@@ -23,7 +46,19 @@ impl Program {
         for call in &mut calls {
             call.visit_mut(&mut |v| *v = resolve(v, &offsets));
         }
-        Program { calls, offsets, arena_bytes }
+        Program { calls, labels: Vec::new(), offsets, arena_bytes }
+    }
+
+    /// Says what the calls are part of: each label from the call with its number to the next label's. Numbers ascend.
+    pub fn labelled(mut self, labels: Vec<(usize, Label)>) -> Program {
+        self.labels = labels;
+        self
+    }
+
+    /// What call `i` is part of.
+    pub fn label(&self, i: usize) -> Label {
+        let after = self.labels.partition_point(|(start, _)| *start <= i);
+        after.checked_sub(1).map_or_else(Label::default, |at| self.labels[at].1)
     }
 
     /// The calls, in order.

@@ -17,7 +17,8 @@ use planish_model::Trainable;
 fn main() -> planish_base::Result<()> {
     let threads = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(2);
     let trainable = Trainable::Nothing;
-    let options = EngineOptions { threads, isa: Isa::detect(), context: 1024, tokens: 64, trainable };
+    let (isa, recompute) = (Isa::detect(), false);
+    let options = EngineOptions { threads, isa, context: 1024, tokens: 64, trainable, recompute };
     let mut engine = Engine::new(random::llama(30, 64), options)?;
     let mut session = Session::new(&mut engine, &[])?;
     session.prefill(&[1, 2, 3])?;

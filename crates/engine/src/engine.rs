@@ -6,7 +6,7 @@ use planish_base::{Error, Result};
 use planish_compute::call::Product;
 use planish_compute::{Backend, CpuBackend, Isa, Program, View};
 use planish_model::{AdapterSet, Inputs, Params, Pass, Ragged, Trainable};
-use planish_tape::{Mode, Tape};
+use planish_tape::{Mode, Saved, Tape};
 
 use crate::model::Model;
 
@@ -23,6 +23,9 @@ pub struct EngineOptions {
     pub tokens: usize,
     /// Which tensors of the base are trained.
     pub trainable: Trainable,
+    /// Computes each block again before its backward pass instead of keeping its activations: less memory, more time,
+    /// the same bits.
+    pub recompute: bool,
 }
 
 /// A model, its parameters on the CPU, and the buffers of a batch.
@@ -73,6 +76,16 @@ impl Engine {
         self.options.tokens
     }
 
+    /// Whether training passes compute activations again instead of keeping them.
+    pub fn recompute(&self) -> bool {
+        self.options.recompute
+    }
+
+    /// See [`EngineOptions::recompute`]; a plan may compare both.
+    pub fn set_recompute(&mut self, recompute: bool) {
+        self.options.recompute = recompute;
+    }
+
     /// Refuses ids outside the vocabulary.
     ///
     /// # Errors
@@ -96,7 +109,8 @@ impl Engine {
     /// Records the training pass of a batch of this shape: losses of the trained rows, and gradients.
     pub fn training_program(&self, batch: &Ragged, adapters: &[&AdapterSet]) -> (Program, View) {
         let (views, targets) = self.inputs.views(batch);
-        let mut tape = Tape::new(Mode::Train, Product::Packed);
+        let saved = if self.options.recompute { Saved::Recomputed } else { Saved::Kept };
+        let mut tape = Tape::new(Mode::Train, Product::Packed).with_saved(saved);
         let mut pass = Pass::new(&mut tape, views, &self.model.spec, &self.params, adapters, None);
         let hidden = pass.hidden();
         let loss = pass.loss(hidden, &targets);

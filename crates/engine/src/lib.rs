@@ -2,7 +2,8 @@
 //!
 //! [`Model`] is a file with its tokenizer and template; [`Engine`] the model on a backend; [`Session`] generates,
 //! [`score`] evaluates. [`AdapterFile`] is a LoRA adapter on disk,
-//! [`merge`] folds it into its base, [`verify`] looks at what was written, [`modelfile`] tells Ollama of it.
+//! [`merge`] folds it into its base, [`verify`] looks at what was written, [`modelfile`] tells Ollama of it. [`NonFinite`]
+//! is where a training pass first computed something that is not a number.
 #![forbid(unsafe_code)]
 
 pub mod adapter;
@@ -12,6 +13,7 @@ mod generate;
 mod merge;
 mod model;
 mod modelfile;
+mod non_finite;
 mod sampler;
 pub mod score;
 mod session;
@@ -24,6 +26,7 @@ pub use generate::{Generated, Stop, StopReason, generate};
 pub use merge::{Fallback, MergeReport, MergeType, Touched, merge};
 pub use model::Model;
 pub use modelfile::{ModelfileOptions, modelfile};
+pub use non_finite::NonFinite;
 pub use sampler::{Sampler, SamplerOptions};
 pub use session::Session;
 pub use verify::{Check, Report, verify};

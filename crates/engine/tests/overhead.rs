@@ -16,6 +16,7 @@ fn a_token_needs_no_heap_allocation() {
         context: 256,
         tokens: 64,
         trainable: Trainable::Nothing,
+        recompute: false,
     };
     let mut engine = Engine::new(random::llama(30, 64), options).unwrap();
     let mut session = Session::new(&mut engine, &[]).unwrap();

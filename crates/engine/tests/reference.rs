@@ -26,7 +26,8 @@ fn ids(v: &Value) -> Vec<u32> {
 }
 
 fn load(model: &Path, trainable: Trainable) -> Engine {
-    let options = EngineOptions { threads: 2, isa: Isa::detect(), context: 64, tokens: 64, trainable };
+    let (isa, recompute) = (Isa::detect(), false);
+    let options = EngineOptions { threads: 2, isa, context: 64, tokens: 64, trainable, recompute };
     Engine::new(Model::open(model).unwrap(), options).unwrap()
 }
 

@@ -53,7 +53,9 @@ impl<'a> Pass<'a> {
         let mut x_nd = ops::embed(self.tape, self.batch.ids, &params.embedding);
         for (i, (s, p)) in spec.layers.iter().zip(&params.layers).enumerate() {
             self.layer = i;
+            self.tape.begin_layer(i);
             x_nd = block(self, s, p, x_nd);
+            self.tape.end_layer();
         }
         ops::norm(self.tape, x_nd, &params.norm)
     }

@@ -7,7 +7,7 @@ use planish_compute::call::Product;
 use planish_compute::{Backend, CpuBackend, Isa};
 use planish_model::{AdapterSet, Arch, Inputs, Params, Pass, Ragged, Spec, Trainable, Weights};
 use planish_store::safetensors::SafeTensors;
-use planish_tape::{Mode, Tape};
+use planish_tape::{Mode, Saved, Tape};
 use serde_json::Value;
 
 struct Model {
@@ -39,11 +39,11 @@ impl Model {
         Model { backend, arch, spec, params, inputs }
     }
 
-    fn pass(&mut self, batch: &Batch, adapters: &[&AdapterSet], mode: Mode) -> Vec<f32> {
+    fn pass(&mut self, batch: &Batch, adapters: &[&AdapterSet], mode: Mode, saved: Saved) -> Vec<f32> {
         let ragged = batch.ragged();
         let (views, targets) = self.inputs.views(&ragged);
         self.inputs.fill(&mut self.backend, &ragged, 1.0 / batch.rows.len() as f32);
-        let mut tape = Tape::new(mode, Product::Packed);
+        let mut tape = Tape::new(mode, Product::Packed).with_saved(saved);
         let mut pass = Pass::new(&mut tape, views, &self.spec, &self.params, adapters, None);
         let hidden = pass.hidden();
         let out = match mode {
@@ -119,14 +119,20 @@ fn assert_close(what: &str, got: &[f32], want: &[f64], relative_to_norm: f64) {
 }
 
 fn check_full(dir: &Path, logits_name: &str) {
+    for saved in [Saved::Kept, Saved::Recomputed] {
+        check_saved(dir, logits_name, saved);
+    }
+}
+
+fn check_saved(dir: &Path, logits_name: &str, saved: Saved) {
     let expected = SafeTensors::open(&dir.join("expected.safetensors"))
         .or_else(|_| SafeTensors::open(&dir.join("expected_f64.safetensors")))
         .unwrap();
     let numbers = json(&dir.join("expected.json"));
     let mut model = Model::open(dir, Trainable::Everything);
-    let logits = model.pass(&Batch::of(&numbers["ids"], true), &[], Mode::Infer);
+    let logits = model.pass(&Batch::of(&numbers["ids"], true), &[], Mode::Infer, saved);
     assert_close("logits", &logits, &doubles(&expected, logits_name), 1e-6);
-    let losses = model.pass(&Batch::of(&numbers["ids"], false), &[], Mode::Train);
+    let losses = model.pass(&Batch::of(&numbers["ids"], false), &[], Mode::Train, saved);
     let mean = losses.iter().map(|l| f64::from(*l)).sum::<f64>() / losses.len() as f64;
     let want = numbers["mean_loss"].as_f64().or_else(|| numbers["mean_ce_f64"].as_f64()).unwrap();
     assert!((mean - want).abs() <= 1e-6, "loss {mean}, want {want}");
@@ -178,7 +184,7 @@ fn adapter_gradients() {
         };
         set.insert(&mut model.backend, id, &part("lora_A"), &part("lora_B"), 4, 2.0, true).unwrap();
     }
-    let logits = model.pass(&Batch::of(&numbers["ids"], true), &[&set], Mode::Infer);
+    let logits = model.pass(&Batch::of(&numbers["ids"], true), &[&set], Mode::Infer, Saved::Kept);
     let want = doubles(&expected, "logprobs_f64");
     let mut worst = 0f64;
     for (got, want) in logits.chunks(model.spec.vocab).zip(want.chunks(model.spec.vocab)) {
@@ -188,7 +194,7 @@ fn adapter_gradients() {
         worst = errors.fold(worst, f64::max);
     }
     assert!(worst <= 1e-4, "log-probabilities are off by {worst:e}");
-    model.pass(&Batch::of(&numbers["ids"], false), &[&set], Mode::Train);
+    model.pass(&Batch::of(&numbers["ids"], false), &[&set], Mode::Train, Saved::Kept);
     for &id in &ids {
         let pair = set.of(id).unwrap();
         let stem = peft_name(&model, id);

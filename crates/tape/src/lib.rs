@@ -8,6 +8,7 @@
 
 pub mod ops;
 pub mod oracle;
+mod segment;
 mod tape;
 
-pub use tape::{Mode, Param, Tape, Var};
+pub use tape::{Mode, Param, Saved, Tape, Var};

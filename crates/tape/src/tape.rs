@@ -1,8 +1,12 @@
 //! The recorder.
 
+use std::ops::Range;
+
 use planish_base::TypeId;
 use planish_compute::call::{Add, Call, Product, Store, Zero};
-use planish_compute::{Home, Program, View};
+use planish_compute::{Home, Label, Program, Stage, View};
+
+use crate::segment::{self, Segment};
 
 /// A value of the pass that is being recorded: [n, width] f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,14 +58,28 @@ struct Node {
     back: Option<Back>,
 }
 
+/// What becomes of the values inside a layer that its backward pass reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Saved {
+    /// They stay until then.
+    #[default]
+    Kept,
+    /// They go at the end of the layer and are computed again just before its backward pass (Chen et al., 2016).
+    Recomputed,
+}
+
 /// Records calls and how to differentiate them.
 pub struct Tape {
     mode: Mode,
     product: Product,
+    saved: Saved,
     calls: Vec<Call>,
+    labels: Vec<(usize, Label)>,
     temps: Vec<u64>,
     nodes: Vec<Node>,
     keep: Vec<View>,
+    /// Layers whose backward pass has not been recorded yet.
+    segments: Vec<Segment>,
     /// Nodes below this index have not been differentiated yet, or are just being.
     frontier: usize,
 }
@@ -72,12 +90,20 @@ impl Tape {
         Tape {
             mode,
             product,
+            saved: Saved::Kept,
             calls: Vec::new(),
+            labels: Vec::new(),
             temps: Vec::new(),
             nodes: Vec::new(),
             keep: Vec::new(),
+            segments: Vec::new(),
             frontier: 0,
         }
+    }
+
+    /// The same tape with layers treated this way. Gradients are the same bits either way.
+    pub fn with_saved(self, saved: Saved) -> Tape {
+        Tape { saved, ..self }
     }
 
     /// Whether backward will be asked for.
@@ -99,6 +125,32 @@ impl Tape {
     /// Appends a call.
     pub fn call(&mut self, call: impl Into<Call>) {
         self.calls.push(call.into());
+    }
+
+    /// Says that the calls from here on belong to this pass.
+    pub fn stage(&mut self, stage: Stage) {
+        let layer = self.labels.last().and_then(|(_, label)| label.layer);
+        self.label(Label { stage, layer });
+    }
+
+    fn label(&mut self, label: Label) {
+        self.labels.push((self.calls.len(), label));
+    }
+
+    /// Begins a layer. Layers follow each other and do not nest.
+    pub fn begin_layer(&mut self, layer: usize) {
+        self.label(Label { stage: Stage::Forward, layer: Some(layer) });
+        let (calls, temps, nodes) = (self.calls.len(), self.temps.len() as u32, self.nodes.len());
+        self.segments.push(Segment { layer, calls: calls..calls, temps: temps..temps, nodes: nodes..nodes });
+    }
+
+    /// Ends the layer begun last. Where layers are recomputed, a layer may write nothing but temporaries of its own:
+    /// anything else would be written twice.
+    pub fn end_layer(&mut self) {
+        let (calls, temps, nodes) = (self.calls.len(), self.temps.len() as u32, self.nodes.len());
+        let s = self.segments.last_mut().expect("a layer was begun");
+        (s.calls.end, s.temps.end, s.nodes.end) = (calls, temps, nodes);
+        self.label(Label::default());
     }
 
     /// Keeps a temporary until the end of the program, so that it can be downloaded.
@@ -219,7 +271,23 @@ impl Tape {
 
     /// Appends the backward calls of everything that has a gradient and leads to something trainable.
     pub fn backward(&mut self) {
-        for i in (0..self.nodes.len()).rev() {
+        let mut end = self.nodes.len();
+        while let Some(s) = self.segments.pop() {
+            self.differentiate(s.nodes.end..end, None);
+            let start = self.calls.len();
+            self.differentiate(s.nodes.clone(), Some(s.layer));
+            if self.saved == Saved::Recomputed {
+                self.recompute_before(start, &s);
+            }
+            end = s.nodes.start;
+        }
+        self.differentiate(0..end, None);
+    }
+
+    /// Appends the backward calls of these nodes.
+    fn differentiate(&mut self, nodes: Range<usize>, layer: Option<usize>) {
+        self.label(Label { stage: Stage::Backward, layer });
+        for i in nodes.rev() {
             self.frontier = i + 1;
             if let Some(grad) = self.nodes[i].grad
                 && let Some(back) = self.nodes[i].back.take()
@@ -229,8 +297,25 @@ impl Tape {
         }
     }
 
+    /// Puts a layer's forward calls, on temporaries of their own, in front of its backward calls, which begin at call
+    /// `start` and shall read those. Nothing then reads the first ones after the end of the layer.
+    fn recompute_before(&mut self, start: usize, s: &Segment) {
+        s.check_repeatable(&self.calls);
+        let mut back = self.calls.split_off(start);
+        let mut again = self.calls[s.calls.clone()].to_vec();
+        let first = self.temps.len() as u32;
+        self.temps.extend_from_within(s.temps.start as usize..s.temps.end as usize);
+        let rename = &mut |v: &mut View| s.move_to(first, v);
+        again.iter_mut().chain(&mut back).for_each(|call| call.visit_mut(rename));
+        self.nodes[..s.nodes.start].iter_mut().filter_map(|n| n.grad.as_mut()).for_each(rename);
+        self.stage(Stage::Recomputed);
+        self.calls.extend(segment::needed(again, &back));
+        self.stage(Stage::Backward);
+        self.calls.extend(back);
+    }
+
     /// The recorded calls with every temporary placed.
     pub fn finish(self) -> Program {
-        Program::plan(self.calls, &self.temps, &self.keep)
+        Program::plan(self.calls, &self.temps, &self.keep).labelled(self.labels)
     }
 }

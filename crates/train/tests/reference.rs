@@ -24,7 +24,8 @@ fn json(path: &Path) -> Value {
 }
 
 fn load(path: &Path, trainable: Trainable, threads: usize, tokens: usize) -> Engine {
-    let options = EngineOptions { threads, isa: Isa::detect(), context: 64, tokens, trainable };
+    let (isa, recompute) = (Isa::detect(), false);
+    let options = EngineOptions { threads, isa, context: 64, tokens, trainable, recompute };
     Engine::new(Model::open(path).unwrap(), options).unwrap()
 }
 
@@ -82,10 +83,11 @@ fn follow(
 
 #[test]
 fn adamw_on_all_weights() {
-    for name in ["tied_gqa", "untied_mha"] {
+    for (name, recompute) in [("tied_gqa", false), ("tied_gqa", true), ("untied_mha", false)] {
         let numbers = json(&golden(name).join("expected.json"));
         let curve = &numbers["adamw"];
         let mut engine = load(&golden(name), Trainable::Everything, 2, 256);
+        engine.set_recompute(recompute);
         let targets = full_targets(&engine, curve["weight_decay"].as_f64().unwrap() as f32);
         follow(&mut engine, None, targets, curve, &batches(&numbers["train_batches"]), 1e-4);
     }

@@ -169,6 +169,7 @@ pub fn engine(model: Model) -> Engine {
         context: 64,
         tokens: 64,
         trainable: Trainable::Nothing,
+        recompute: false,
     };
     Engine::new(model, options).unwrap()
 }

@@ -4,8 +4,8 @@
 //! neither all logits nor their gradient ever exist together.
 
 use planish_base::TypeId;
-use planish_compute::View;
 use planish_compute::call::{CrossEntropy, Store, TopK};
+use planish_compute::{Stage, View};
 
 use super::linear::{outer, times, times_transposed};
 use super::{Example, gather};
@@ -41,12 +41,14 @@ pub fn linear_cross_entropy(t: &mut Tape, x: Var, head: &Param, p: &Targets) -> 
         times(t, chunk, head.view, logits, 1.0, Store::Replace);
         let (targets, loss) = (p.ids.rows_range(start, n), loss.rows_range(start, n));
         t.call(CrossEntropy { targets, normaliser: p.normaliser, logits, loss });
+        t.stage(Stage::Backward);
         if let Some(dx) = dx {
             times_transposed(t, logits, head.view, dx.rows_range(start, n), 1.0, Store::Replace);
         }
         if let Some(dhead) = dhead {
             outer(t, logits, chunk, dhead, 1.0);
         }
+        t.stage(Stage::Forward);
     }
     let y = t.push(loss, needs, move |t, _| t.grad_is(x, dx.expect("a value that needs a gradient has one")));
     if needs {

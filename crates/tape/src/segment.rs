@@ -1,0 +1,65 @@
+//! Layers that are computed again in the backward pass, so that their values need not be kept (gradient
+//! checkpointing; Chen et al., 2016).
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use planish_compute::{Call, Home, View};
+
+/// What a tape recorded of one layer.
+pub struct Segment {
+    pub layer: usize,
+    pub calls: Range<usize>,
+    pub temps: Range<u32>,
+    pub nodes: Range<usize>,
+}
+
+impl Segment {
+    /// Moves a view of one of the layer's temporaries to the temporaries that begin at `first`.
+    pub fn move_to(&self, first: u32, v: &mut View) {
+        if let Home::Temp(t) = v.home
+            && self.temps.contains(&t)
+        {
+            v.home = Home::Temp(t - self.temps.start + first);
+        }
+    }
+
+    /// Running a layer twice must be the same as running it once, and its inputs must still be there.
+    pub fn check_repeatable(&self, calls: &[Call]) {
+        for call in &calls[self.calls.clone()] {
+            let own = |v: &View| matches!(v.home, Home::Temp(t) if self.temps.contains(&t));
+            call.visit(&mut |_| {}, &mut |v| assert!(own(v), "{} writes beyond its layer", call.name()));
+        }
+    }
+}
+
+/// The calls, in order, that what follows needs: all but those whose results it never reads. The layer's own result is
+/// such a one, since the next layer has long been differentiated.
+pub fn needed(calls: Vec<Call>, follow: &[Call]) -> Vec<Call> {
+    let mut read: BTreeSet<u32> = follow.iter().flat_map(|c| temps(c, Views::All)).collect();
+    let mut kept: Vec<Call> = Vec::with_capacity(calls.len());
+    for call in calls.into_iter().rev() {
+        if temps(&call, Views::Written).iter().any(|t| read.contains(t)) {
+            // What it writes may be what it changes in place.
+            read.extend(temps(&call, Views::All));
+            kept.push(call);
+        }
+    }
+    kept.reverse();
+    kept
+}
+
+#[derive(PartialEq)]
+enum Views {
+    All,
+    Written,
+}
+
+fn temps(call: &Call, which: Views) -> Vec<u32> {
+    let (mut reads, mut writes) = (Vec::new(), Vec::new());
+    call.visit(&mut |v| reads.push(*v), &mut |v| writes.push(*v));
+    if which == Views::All {
+        writes.extend(reads);
+    }
+    writes.iter().filter_map(|v| if let Home::Temp(t) = v.home { Some(t) } else { None }).collect()
+}
