@@ -3,7 +3,7 @@
 use planish_base::{Error, Kind, Result, TypeId};
 use planish_compute::call::{SUM_BLOCK, SumSquares, Zero};
 use planish_compute::{Backend, View};
-use planish_engine::{Engine, score};
+use planish_engine::{Engine, NonFinite, score};
 use planish_model::AdapterSet;
 use planish_text::{Example, batch};
 
@@ -105,24 +105,47 @@ impl Trainer {
         step: usize,
         seed: u64,
     ) -> Result<Gradients> {
+        let trained: usize = examples.iter().map(|e| e.trained_tokens()).sum();
+        let mut sum = Gradients { loss_sum: 0.0, tokens: 0, trained };
+        self.zero(engine);
+        for (i, micro) in examples.chunks(self.micro_batch).enumerate() {
+            set_dropout(engine, adapters, seed, step, i);
+            let b = batch(micro);
+            let segments = score::segments(&b);
+            let losses = engine.train_batch(&score::ragged(&b, &segments), adapters, normaliser(trained))?;
+            sum.loss_sum += losses.iter().map(|l| f64::from(*l)).sum::<f64>();
+            sum.tokens += b.tokens.len();
+        }
+        Ok(sum)
+    }
+
+    /// The first value of a step's passes that is not finite, with the micro-batch that it comes up in.
+    fn first_nonfinite<'a>(
+        &self,
+        engine: &mut Engine,
+        adapters: &[&AdapterSet],
+        examples: &'a [&'a Example],
+        step: usize,
+        seed: u64,
+    ) -> Result<Option<(NonFinite, &'a [&'a Example])>> {
+        let trained: usize = examples.iter().map(|e| e.trained_tokens()).sum();
+        self.zero(engine);
+        for (i, micro) in examples.chunks(self.micro_batch).enumerate() {
+            set_dropout(engine, adapters, seed, step, i);
+            let b = batch(micro);
+            let segments = score::segments(&b);
+            let ragged = score::ragged(&b, &segments);
+            if let Some(found) = engine.first_nonfinite(&ragged, adapters, normaliser(trained))? {
+                return Ok(Some((found, micro)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn zero(&self, engine: &mut Engine) {
         for t in &self.targets {
             engine.backend.exec(&Zero { x: t.param.grad.expect("a target has a gradient") }.into());
         }
-        let trained: usize = examples.iter().map(|e| e.trained_tokens()).sum();
-        let normaliser = (1.0 / trained.max(1) as f64) as f32;
-        let (mut loss_sum, mut tokens) = (0.0, 0);
-        for (i, micro) in examples.chunks(self.micro_batch).enumerate() {
-            for key in adapters.iter().filter_map(|a| a.dropout_key()) {
-                let words = [seed as u32, (seed >> 32) as u32, step as u32, i as u32];
-                engine.backend.upload_u32(&key, &words);
-            }
-            let b = batch(micro);
-            let segments = score::segments(&b);
-            let losses = engine.train_batch(&score::ragged(&b, &segments), adapters, normaliser)?;
-            loss_sum += losses.iter().map(|l| f64::from(*l)).sum::<f64>();
-            tokens += b.tokens.len();
-        }
-        Ok(Gradients { loss_sum, tokens, trained })
     }
 
     /// Norm of all gradients together.
@@ -154,7 +177,8 @@ impl Trainer {
             self.gradients(engine, adapters, examples, step, seed)?;
         let (loss, grad_norm) = (loss_sum / trained.max(1) as f64, self.grad_norm(engine));
         if !loss.is_finite() || !grad_norm.is_finite() {
-            return Err(diverged(step, loss, grad_norm, examples));
+            let first = self.first_nonfinite(engine, adapters, examples, step, seed)?;
+            return Err(diverged(step, loss, grad_norm, examples, first));
         }
         // The small term is PyTorch's, so that clipped runs agree.
         let clip = if self.clip > 0.0 { (self.clip / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
@@ -164,12 +188,34 @@ impl Trainer {
     }
 }
 
-fn diverged(step: usize, loss: f64, grad_norm: f64, examples: &[&Example]) -> Error {
-    let places: Vec<&str> = examples.iter().map(|e| e.place.as_str()).collect();
-    let message = format!(
-        "step {}: loss {loss}, gradient norm {grad_norm} on {}; the weights are as before the step",
-        step + 1,
-        places.join(", ")
-    );
-    Error::new(Kind::Diverged, "not finite", message).with_hint("try a lower --lr, or look at these examples")
+/// The key of a micro-batch's dropout masks.
+fn set_dropout(engine: &mut Engine, adapters: &[&AdapterSet], seed: u64, step: usize, micro: usize) {
+    for key in adapters.iter().filter_map(|a| a.dropout_key()) {
+        let words = [seed as u32, (seed >> 32) as u32, step as u32, micro as u32];
+        engine.backend.upload_u32(&key, &words);
+    }
+}
+
+/// Makes sums of losses and gradients means over the trained tokens of the whole step.
+fn normaliser(trained: usize) -> f32 {
+    (1.0 / trained.max(1) as f64) as f32
+}
+
+fn diverged(
+    step: usize,
+    loss: f64,
+    grad_norm: f64,
+    examples: &[&Example],
+    first: Option<(NonFinite, &[&Example])>,
+) -> Error {
+    let places = |e: &[&Example]| e.iter().map(|e| e.place.as_str()).collect::<Vec<_>>().join(", ");
+    let place = match &first {
+        Some((found, micro)) => format!("first in {found}, on {}", places(micro)),
+        None => format!("on {}", places(examples)),
+    };
+    let step = step + 1;
+    let message =
+        format!("step {step}: loss {loss}, gradient norm {grad_norm}; {place}; the weights are as before the step");
+    Error::new(Kind::Diverged, "not finite", message)
+        .with_hint("try a lower --lr, look at these examples, or leave such steps out: --on-nonfinite skip:N")
 }

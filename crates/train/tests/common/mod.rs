@@ -20,6 +20,17 @@ const FF: u64 = 64;
 
 /// Writes the model with matrices of type `ty`.
 pub fn write_model(path: &Path, ty: TypeId) {
+    write(path, tensors(ty), |_, _, value| value);
+}
+
+/// The model in F32 with a head of its own, and with value j of each tensor changed.
+pub fn write_untied(path: &Path, change: impl Fn(&str, u64, f32) -> f32) {
+    let mut tensors = tensors(TypeId::F32);
+    tensors.push(("output.weight".to_string(), vec![WIDTH, VOCAB], TypeId::F32));
+    write(path, tensors, change);
+}
+
+fn write(path: &Path, tensors: Vec<(String, Vec<u64>, TypeId)>, change: impl Fn(&str, u64, f32) -> f32) {
     let mut w = Writer::new();
     w.set("general.architecture", "llama".into());
     w.set("general.name", "tiny".into());
@@ -34,15 +45,14 @@ pub fn write_model(path: &Path, ty: TypeId) {
         w.set(&format!("llama.{key}"), OwnedValue::U32(value));
     }
     w.set("llama.attention.layer_norm_rms_epsilon", OwnedValue::F32(1e-5));
-    let tensors = tensors(ty);
     for (name, dims, ty) in &tensors {
         w.tensor(name, dims, *ty).unwrap();
     }
     w.write(path, |i, sink| {
-        let (_, dims, ty) = &tensors[i];
+        let (name, dims, ty) = &tensors[i];
         let stream = Stream::new(7, Purpose::Init, i as u32);
         let value = |j: u64| if dims.len() == 1 { 1.0 } else { stream.normal(j) as f32 * 0.3 };
-        let values: Vec<f32> = (0..dims.iter().product::<u64>()).map(value).collect();
+        let values: Vec<f32> = (0..dims.iter().product::<u64>()).map(|j| change(name, j, value(j))).collect();
         let quant = Quant::of(*ty).unwrap();
         let mut bytes = vec![0; values.len() / quant.block() * quant.block_bytes()];
         (quant.encode.unwrap())(&values, &mut bytes);
