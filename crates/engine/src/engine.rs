@@ -9,6 +9,7 @@ use planish_model::{AdapterSet, Inputs, Params, Pass, Ragged, Trainable};
 use planish_tape::{Mode, Saved, Tape};
 
 use crate::model::Model;
+use crate::room;
 
 /// How a model is loaded.
 #[derive(Clone, Copy, Debug)]
@@ -101,8 +102,12 @@ impl Engine {
     /// Makes the arena this large at once, so that it does not grow step by step.
     ///
     /// # Errors
-    /// Kind `Resource` without memory.
+    /// Kind `Resource`, before anything is taken, when so much memory is not free.
     pub fn reserve(&mut self, arena_bytes: u64) -> Result<()> {
+        let there = self.backend.arena_bytes();
+        if arena_bytes > there {
+            room::check("computing", arena_bytes - there)?;
+        }
         self.backend.reserve(arena_bytes)
     }
 
@@ -139,8 +144,8 @@ impl Engine {
 
     /// Uploads a batch and runs a program recorded for its shape.
     pub(crate) fn run(&mut self, batch: &Ragged, normaliser: f32, program: &Program) -> Result<()> {
+        self.reserve(program.arena_bytes())?;
         self.inputs.fill(&mut self.backend, batch, normaliser);
-        self.backend.reserve(program.arena_bytes())?;
         self.backend.run(program);
         Ok(())
     }

@@ -14,6 +14,7 @@ mod merge;
 mod model;
 mod modelfile;
 mod non_finite;
+mod room;
 mod sampler;
 pub mod score;
 mod session;

@@ -73,8 +73,8 @@ impl Engine {
         normaliser: f32,
     ) -> Result<Option<NonFinite>> {
         let (program, _) = self.training_program(batch, adapters);
+        self.reserve(program.arena_bytes())?;
         self.inputs.fill(&mut self.backend, batch, normaliser);
-        self.backend.reserve(program.arena_bytes())?;
         let mut bad_before = self.named_views(batch, adapters);
         bad_before.retain(|(view, _)| first_bad_row(&self.backend, view).is_some());
         for (i, call) in program.calls().iter().enumerate() {

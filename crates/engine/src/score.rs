@@ -63,6 +63,14 @@ pub fn program(engine: &Engine, batch: &Ragged, adapters: &[&AdapterSet], top: u
     (program, scores)
 }
 
+/// Bytes of arena that scoring the longest of these examples needs.
+pub fn arena_bytes(engine: &Engine, examples: &[&Example], adapters: &[&AdapterSet], top: usize) -> u64 {
+    let Some(longest) = examples.iter().max_by_key(|e| (e.ids.len(), e.trained_tokens())) else { return 0 };
+    let b = batch(&[longest]);
+    let segments = segments(&b);
+    program(engine, &ragged(&b, &segments), adapters, top).0.arena_bytes()
+}
+
 /// Scores the trained tokens of an example.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ use planish_model::{AdapterSet, KvCache, Pass, Ragged};
 use planish_tape::{Mode, Tape};
 
 use crate::engine::Engine;
+use crate::room;
 
 /// Tokens of a prompt that are processed at a time.
 const CHUNK: usize = 256;
@@ -26,13 +27,29 @@ impl<'a> Session<'a> {
     /// An empty sequence of up to the engine's context.
     ///
     /// # Errors
-    /// Kind `Resource` without memory for the KV cache.
+    /// Kind `Resource` without memory for the KV cache or the activations of a prompt.
     pub fn new(engine: &'a mut Engine, adapters: &[&'a AdapterSet]) -> Result<Session<'a>> {
         let context = engine.context();
+        let kv_bytes = KvCache::bytes(&engine.model.spec, 1, context);
+        room::check(&format!("a context of {context} tokens"), kv_bytes)?;
         let kv = KvCache::new(&mut engine.backend, &engine.model.spec, 1, context)?;
         let one = Ragged { ids: &[0], positions: &[0], segments: &[[0; 4]], rows: &[0], targets: &[] };
         let decode = record(engine, adapters, &kv, &one, Product::Dot);
-        engine.backend.reserve(decode.0.arena_bytes())?;
+        let n = chunk(engine);
+        let zeros = vec![0; n];
+        let longest = Ragged {
+            ids: &zeros,
+            positions: &zeros,
+            segments: &[[0, n as u32, 0, 0]],
+            rows: &[0],
+            targets: &[],
+        };
+        let prefill = record(engine, adapters, &kv, &longest, Product::Packed);
+        let arena = decode.0.arena_bytes().max(prefill.0.arena_bytes());
+        if let Err(e) = engine.reserve(arena) {
+            kv.free(&mut engine.backend);
+            return Err(e);
+        }
         let logits = vec![0.0; engine.model.spec.vocab];
         Ok(Session { engine, adapters: adapters.to_vec(), kv, length: 0, decode, logits })
     }
@@ -88,7 +105,7 @@ impl<'a> Session<'a> {
             return Err(Error::input("prompt", "the prompt has no tokens")
                 .with_hint("this model adds no beginning-of-sequence token of its own: give a text"));
         }
-        for chunk in ids.chunks(CHUNK.min(self.engine.tokens())) {
+        for chunk in ids.chunks(chunk(self.engine)) {
             let n = chunk.len();
             let positions: Vec<u32> = (self.length..self.length + n).map(|p| p as u32).collect();
             let batch = Ragged {
@@ -141,6 +158,11 @@ impl Drop for Session<'_> {
     fn drop(&mut self) {
         self.kv.free(&mut self.engine.backend);
     }
+}
+
+/// Tokens of a prompt that this engine processes at a time.
+fn chunk(engine: &Engine) -> usize {
+    CHUNK.min(engine.tokens()).min(engine.context())
 }
 
 fn record(

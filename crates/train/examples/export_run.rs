@@ -32,8 +32,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let n = dataset.examples.len();
     let (train, eval) = split(config.seed, n, config.eval_split.count(n));
     let order = Order { seed: config.seed, examples: train.len(), batch_size };
-    let shape =
-        Shape { steps, warmup: config.warmup.unwrap_or(steps / 20), max: config.peak_lr(), min: config.lr_min };
+    let shape = Shape {
+        steps,
+        warmup: config.warmup.unwrap_or(steps / 20),
+        max: config.peak_lr(),
+        min: config.lr_min,
+    };
     let schedule = of(&config.schedule)?;
     let encode = |i: &usize| labelled(&dataset.examples[*i]);
     let plan = json!({

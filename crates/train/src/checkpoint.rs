@@ -112,7 +112,8 @@ impl Checkpoint {
     }
 
     fn read(dir: SealedDir) -> Result<Checkpoint> {
-        let broken = |name: &str, e: &dyn std::fmt::Display| Error::input("checkpoint", format!("{name}: {e}"));
+        let broken =
+            |name: &str, e: &dyn std::fmt::Display| Error::input("checkpoint", format!("{name}: {e}"));
         let file: StateFile =
             serde_json::from_slice(&dir.read(STATE, TEXT_LIMIT)?).map_err(|e| broken(STATE, &e))?;
         let text = String::from_utf8(dir.read(CONFIG, TEXT_LIMIT)?).map_err(|e| broken(CONFIG, &e))?;

@@ -140,8 +140,7 @@ pub fn check(differences: &[Difference], allowed: &[String]) -> Result<()> {
     if refused.is_empty() {
         return Ok(());
     }
-    let line =
-        |d: &&Difference| format!("{} was {}, is {}", d.name, shortened(&d.before), shortened(&d.now));
+    let line = |d: &&Difference| format!("{} was {}, is {}", d.name, shortened(&d.before), shortened(&d.now));
     let list: Vec<String> = refused.iter().map(line).collect();
     let may: Vec<String> =
         refused.iter().filter(|d| !fixed(d)).map(|d| format!("--allow {}", d.name)).collect();

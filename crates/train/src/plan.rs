@@ -3,7 +3,7 @@
 use planish_base::Error;
 use planish_compute::View;
 use planish_engine::{Engine, score};
-use planish_model::{AdapterSet, KvCache, Ragged};
+use planish_model::{AdapterSet, KvCache};
 use planish_store::process;
 use planish_text::{Example, Report, batch};
 use serde::Serialize;
@@ -156,16 +156,13 @@ pub fn activations(
     let mut by_trained = by_tokens.clone();
     by_trained.sort_by_key(|m| std::cmp::Reverse(m.iter().map(|e| e.trained_tokens()).sum::<usize>()));
     let chosen = by_tokens.into_iter().take(CANDIDATES).chain(by_trained.into_iter().take(CANDIDATES));
-    let train = chosen.map(|m| arena(m, |b| engine.training_program(b, adapters).0.arena_bytes())).max();
-    let longest = eval.iter().max_by_key(|e| (e.ids.len(), e.trained_tokens()));
-    let eval = longest.map(|e| arena(&[*e], |b| score::program(engine, b, adapters, 0).0.arena_bytes()));
-    train.unwrap_or(0).max(eval.unwrap_or(0))
-}
-
-fn arena(examples: &[&Example], bytes: impl Fn(&Ragged) -> u64) -> u64 {
-    let b = batch(examples);
-    let segments = score::segments(&b);
-    bytes(&score::ragged(&b, &segments))
+    let arena = |examples: &Vec<&Example>| {
+        let b = batch(examples);
+        let segments = score::segments(&b);
+        engine.training_program(&score::ragged(&b, &segments), adapters).0.arena_bytes()
+    };
+    let train = chosen.map(arena).max();
+    train.unwrap_or(0).max(score::arena_bytes(engine, eval, adapters, 0))
 }
 
 /// The micro-batches of all steps.

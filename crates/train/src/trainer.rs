@@ -214,8 +214,9 @@ fn diverged(
         None => format!("on {}", places(examples)),
     };
     let step = step + 1;
-    let message =
-        format!("step {step}: loss {loss}, gradient norm {grad_norm}; {place}; the weights are as before the step");
+    let message = format!(
+        "step {step}: loss {loss}, gradient norm {grad_norm}; {place}; the weights are as before the step"
+    );
     Error::new(Kind::Diverged, "not finite", message)
         .with_hint("try a lower --lr, look at these examples, or leave such steps out: --on-nonfinite skip:N")
 }

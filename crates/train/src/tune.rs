@@ -283,8 +283,7 @@ impl Training<'_> {
         let start = Instant::now();
         let Run { config, data, engine, recipe, trainer, order, .. } = &mut self.run;
         let examples = data.step(order, self.state.step);
-        let result =
-            trainer.step(engine, &recipe.adapters(), &examples, self.state.step, lr, config.seed);
+        let result = trainer.step(engine, &recipe.adapters(), &examples, self.state.step, lr, config.seed);
         let report = match result {
             Err(e) if e.kind() == Kind::Diverged => return self.diverged(e),
             result => result?,
@@ -299,7 +298,8 @@ impl Training<'_> {
         self.observer.step(step, self.run.plan.steps, &report);
         if let Some(z) = self.state.losses.jump(report.loss) {
             let loss = report.loss;
-            let text = format!("step {step}: loss {loss:.4} is {z:.1} standard deviations above those before");
+            let text =
+                format!("step {step}: loss {loss:.4} is {z:.1} standard deviations above those before");
             self.events.append("warning", Some(step), json!({"phase": "train", "text": text, "z": z}))?;
             self.observer.warning(&text);
         }

@@ -73,7 +73,13 @@ impl Place {
         self.go(&self.config, name, Start::New { run_id: name.into() }, watcher)
     }
 
-    fn resume(&self, config: &TuneConfig, name: &str, allow: &[&str], watcher: &mut Watcher) -> Result<Tuned> {
+    fn resume(
+        &self,
+        config: &TuneConfig,
+        name: &str,
+        allow: &[&str],
+        watcher: &mut Watcher,
+    ) -> Result<Tuned> {
         let allow = allow.iter().map(|s| (*s).to_string()).collect();
         self.go(config, name, Start::Resume { allow }, watcher)
     }

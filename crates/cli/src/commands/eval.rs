@@ -85,6 +85,9 @@ pub fn run(args: Args, cx: &Context) -> Result<()> {
     let mut engine = args.model.engine(model, args.model.context.unwrap_or(longest), longest)?;
     let adapters = args.adapters.attach(&mut engine)?;
     let adapters: Vec<_> = adapters.iter().collect();
+    // What cannot fit is refused now, not after half of the examples.
+    let examples: Vec<_> = data.examples.iter().collect();
+    engine.reserve(score::arena_bytes(&engine, &examples, &adapters, args.top))?;
     let mut summary = Summary::default();
     let mut out = Out::new();
     for (doc, example) in data.examples.iter().enumerate() {

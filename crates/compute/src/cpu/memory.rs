@@ -91,8 +91,14 @@ impl Memory {
     }
 
     fn add(&mut self, buffer: Buffer) -> Home {
-        self.fixed.push(buffer);
-        Home::Fixed(self.fixed.len() as u32 - 1)
+        // Places that were given back are used again: a session a thousand steps must not leave a thousand of them.
+        let free = self.fixed.iter().position(|b| matches!(b, Buffer::Free));
+        let i = free.unwrap_or(self.fixed.len());
+        match free {
+            Some(i) => self.fixed[i] = buffer,
+            None => self.fixed.push(buffer),
+        }
+        Home::Fixed(i as u32)
     }
 
     pub fn free(&mut self, home: Home) {
@@ -108,6 +114,10 @@ impl Memory {
             self.arena = Buffer::Owned(Owned::zeroed(bytes)?);
         }
         Ok(())
+    }
+
+    pub fn arena_bytes(&self) -> u64 {
+        self.arena.raw().1 as u64
     }
 
     /// Bytes of own buffers, without the arena.

@@ -47,6 +47,11 @@ impl CpuBackend {
         self.memory.allocated_bytes()
     }
 
+    /// Bytes of the arena.
+    pub fn arena_bytes(&self) -> u64 {
+        self.memory.arena_bytes()
+    }
+
     /// Threads that work.
     pub fn threads(&self) -> usize {
         self.pool.threads()

@@ -107,13 +107,7 @@ pub fn write_data(path: &Path, examples: &[Example]) {
 }
 
 pub fn engine(path: &Path, trainable: Trainable, threads: usize) -> Engine {
-    let options = EngineOptions {
-        threads,
-        isa: Isa::detect(),
-        context: 64,
-        tokens: 256,
-        trainable,
-        recompute: false,
-    };
+    let options =
+        EngineOptions { threads, isa: Isa::detect(), context: 64, tokens: 256, trainable, recompute: false };
     Engine::new(Model::open(path).unwrap(), options).unwrap()
 }

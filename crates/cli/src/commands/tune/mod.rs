@@ -85,8 +85,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
 fn fresh(args: &Args) -> Result<(TuneConfig, PathBuf, Start)> {
     let config = args.settings.resolve(None)?;
     let run_id = args.run_id.clone().or_else(env::run_id).unwrap_or_else(|| format!("tune-{}", stamp()));
-    let dir =
-        args.out.clone().or_else(env::run_dir).unwrap_or_else(|| PathBuf::from("runs").join(&run_id));
+    let dir = args.out.clone().or_else(env::run_dir).unwrap_or_else(|| PathBuf::from("runs").join(&run_id));
     let start = if args.dry_run { Start::Plan } else { Start::New { run_id } };
     Ok((config, dir, start))
 }
@@ -134,7 +133,10 @@ fn print(tuned: &Tuned, config: &TuneConfig, dir: &Path, out: &mut Out) -> Resul
         out.line(&format!("held out  loss {:.4} before, {:.4} after", before.loss(), after.loss()))?;
     }
     if let Some((step, loss)) = tuned.best {
-        out.line(&format!("best      loss {loss:.4} after {step} steps: {}/weights/best.gguf", dir.display()))?;
+        out.line(&format!(
+            "best      loss {loss:.4} after {step} steps: {}/weights/best.gguf",
+            dir.display()
+        ))?;
     }
     out.line(&format!("memory    {} at most, {} planned", mb(tuned.peak_bytes), mb(tuned.planned_bytes)))?;
     let Some(weights) = &tuned.weights else { return Ok(()) };

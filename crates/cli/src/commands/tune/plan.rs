@@ -61,6 +61,9 @@ pub fn text(plan: &Plan) -> String {
     rows.extend(kinds.map(|(name, bytes)| (name, mb(bytes))));
     let d = &plan.disk;
     let free = d.free_bytes.map_or_else(String::new, |b| format!(", {} free", mb(b)));
-    rows.push(("disk", format!("{} at most, {} a checkpoint{free}", mb(d.needed_bytes), mb(d.checkpoint_bytes))));
+    rows.push((
+        "disk",
+        format!("{} at most, {} a checkpoint{free}", mb(d.needed_bytes), mb(d.checkpoint_bytes)),
+    ));
     rows.iter().map(|(name, value)| format!("{name:14}{value}")).collect::<Vec<_>>().join("\n")
 }
