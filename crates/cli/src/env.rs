@@ -12,3 +12,9 @@ pub fn run_dir() -> Option<PathBuf> {
 pub fn run_id() -> Option<String> {
     std::env::var("TOY_RUN_ID").ok().filter(|v| !v.is_empty())
 }
+
+/// `PLANISH_FAULT`: which call that changes the disk fails, and how; `0:io` only counts. For tests of whole runs.
+#[cfg(all(unix, feature = "faults"))]
+pub fn fault() -> Option<String> {
+    std::env::var("PLANISH_FAULT").ok().filter(|v| !v.is_empty())
+}
