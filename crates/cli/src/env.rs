@@ -17,3 +17,9 @@ pub fn run_id() -> Option<String> {
 pub fn checkpoint_every() -> Option<usize> {
     std::env::var("CHECKPOINT_EVERY").ok()?.parse().ok()
 }
+
+/// `PLANISH_FAULT`: which call that changes the disk fails, and how; `0:io` only counts. For tests of whole runs.
+#[cfg(all(unix, feature = "faults"))]
+pub fn fault() -> Option<String> {
+    std::env::var("PLANISH_FAULT").ok().filter(|v| !v.is_empty())
+}

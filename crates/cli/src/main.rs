@@ -65,7 +65,30 @@ fn main() -> ExitCode {
         Err(error) => return failure::usage(&error),
     };
     let json = cli.json;
+    #[cfg(all(unix, feature = "faults"))]
+    if let Some(text) = env::fault() {
+        return with_fault(&text, cli);
+    }
     match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::report(&error, json),
+    }
+}
+
+/// Runs with one planned fault and says at the end how many calls there were to choose from.
+#[cfg(all(unix, feature = "faults"))]
+fn with_fault(text: &str, cli: Cli) -> ExitCode {
+    use std::io::Write;
+
+    use planish_store::fs::faults;
+
+    let json = cli.json;
+    let done = text.parse().and_then(|plan| {
+        faults::arm(plan);
+        run(cli)
+    });
+    _ = writeln!(std::io::stderr(), "faults: {} calls", faults::count());
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error, json),
     }

@@ -3,11 +3,14 @@
 // Tests make files of their own, and unwrap outside of `#[test]` too.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::print_stderr)]
 
+pub mod runs;
+
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use planish_base::TypeId;
 use planish_base::rng::{Purpose, Stream};
+use planish_compute::quant::Quant;
 use planish_store::gguf::{OwnedValue, Writer};
 use tempfile::TempDir;
 
@@ -106,7 +109,7 @@ pub struct Tiny {
     pub context: u32,
     pub tokenizer: bool,
     pub template: Option<&'static str>,
-    /// Type of the matrices; only f32 has values, others are zero.
+    /// Type of the matrices; types that are not written are zero.
     pub ty: TypeId,
 }
 
@@ -188,12 +191,13 @@ impl Tiny {
 /// Norms are 1, matrices random.
 fn values(i: usize, (_, dims, ty): &(String, Vec<u64>, TypeId)) -> Vec<u8> {
     let n: u64 = dims.iter().product();
-    if *ty != TypeId::F32 {
-        return vec![0; ty.layout().unwrap().size_of(n).unwrap() as usize];
-    }
+    let mut bytes = vec![0; ty.layout().unwrap().size_of(n).unwrap() as usize];
     let stream = Stream::new(7, Purpose::Init, i as u32);
     let value = |j: u64| if dims.len() == 1 { 1.0 } else { stream.normal(j) as f32 * 0.3 };
-    (0..n).flat_map(|j| value(j).to_le_bytes()).collect()
+    if let Some(encode) = Quant::of(*ty).ok().and_then(|q| q.encode) {
+        encode(&(0..n).map(value).collect::<Vec<f32>>(), &mut bytes);
+    }
+    bytes
 }
 
 /// A token for each byte as GPT-2 spells them, some merges, control tokens: 300 tokens.

@@ -1,7 +1,7 @@
 //! Every system call of this crate that changes the disk, each in a function of its own.
 //!
 //! One place, so that tests can make the n-th call fail, cut it short or die at it, and can write down all calls to
-//! work out what a power loss may leave behind.
+//! work out what a power loss may leave behind. A build without the feature `faults` holds none of that.
 //!
 //! A call that a signal interrupts is made again. Any other failure is handed up at once, of `fsync` above all: after
 //! a failed `fsync` the system may drop the data and report the next one as a success.
@@ -13,6 +13,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::temporary::parent_or_dot;
+
+#[cfg(all(unix, feature = "faults"))]
+use super::faults::call;
 
 /// What a system call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +44,7 @@ pub enum Call {
 
 /// One system call and what it is about.
 #[derive(Clone, Copy)]
-#[allow(dead_code, reason = "only tests look into it")]
+#[cfg_attr(not(all(unix, feature = "faults")), allow(dead_code, reason = "only tests look into it"))]
 pub(super) struct Op<'a> {
     pub call: Call,
     pub path: &'a Path,
@@ -57,6 +60,7 @@ impl<'a> Op<'a> {
     }
 }
 
+#[cfg(not(all(unix, feature = "faults")))]
 fn call<T>(op: Op<'_>, run: &mut dyn FnMut(&[u8]) -> io::Result<T>) -> io::Result<T> {
     run(op.bytes)
 }

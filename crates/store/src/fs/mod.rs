@@ -10,6 +10,8 @@
 mod atomic;
 mod dir_writer;
 mod disk;
+#[cfg(all(unix, feature = "faults"))]
+pub mod faults;
 mod lines;
 mod lock;
 mod log;
