@@ -1,7 +1,7 @@
 //! Runs of `tune` on the tiny model, as processes that are killed, resumed and compared.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use planish_base::TypeId;
