@@ -2,7 +2,7 @@
 //!
 //! The counter of calls is the process's, so one test drives everything; to die, it starts itself again.
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 #![allow(
     clippy::disallowed_methods,
     reason = "the state on the disk is asked of std::fs; the child gets a variable"

@@ -1,6 +1,6 @@
 //! What a power loss leaves of a writer of sealed directories: at every call, in every state that the disk may be in.
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 #![allow(clippy::disallowed_methods, reason = "states of a disk are laid out with std::fs")]
 
 use std::collections::BTreeMap;
