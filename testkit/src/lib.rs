@@ -3,3 +3,4 @@
 
 pub mod files;
 pub mod gguf_bytes;
+pub mod power_loss;

@@ -33,6 +33,9 @@ pub fn check(root: &Path, metadata: &Value, tree: &Tree) -> Vec<Violation> {
             found.push(violation(&manifest, 1, format!("crate {name} is not in the table of crate edges")));
             continue;
         };
+        if names_faults(&package["features"]["default"]) {
+            found.push(violation(&manifest, 1, format!("{name} has {FAULTS} on by default")));
+        }
         for dependency in items(&package["dependencies"]) {
             let used = dependency["name"].as_str().unwrap_or_default();
             let ours = used == "planish" || used.starts_with("planish-");
@@ -44,9 +47,20 @@ pub fn check(root: &Path, metadata: &Value, tree: &Tree) -> Vec<Violation> {
                 let what = format!("{name} must not use {used}: not in the table of crate edges");
                 found.push(violation(&manifest, line.map_or(1, |at| at + 1), what));
             }
+            if ours && !for_tests && names_faults(&dependency["features"]) {
+                found.push(violation(&manifest, 1, format!("{name} asks {used} for {FAULTS} outside tests")));
+            }
         }
     }
     found
+}
+
+/// The feature that makes calls fail on purpose: a binary that is shipped must not have it.
+const FAULTS: &str = "faults";
+
+fn names_faults(features: &Value) -> bool {
+    let after_crate = |f: &Value| f.as_str().is_some_and(|f| f.rsplit('/').next() == Some(FAULTS));
+    items(features).iter().any(after_crate)
 }
 
 fn items(value: &Value) -> &[Value] {
@@ -73,6 +87,27 @@ mod tests {
         let found = of("planish-tape", "planish-store", Value::Null);
         assert_eq!((found[0].path.as_str(), found[0].line), ("crates/x/Cargo.toml", 3));
         assert_eq!(of("planish-tape", "planish-store", json!("build")).len(), 1);
+    }
+
+    #[test]
+    fn faults_are_for_tests() {
+        let with = |kind: Value, default: Value| {
+            let metadata = json!({"packages": [{"name": "planish-train", "manifest_path": "/p/crates/x/Cargo.toml",
+                "features": {"faults": ["planish-store/faults"], "default": default},
+                "dependencies": [{"name": "planish-store", "kind": kind, "features": ["faults"]}]}]});
+            check(Path::new("/p"), &metadata, &tree(&[("crates/x/Cargo.toml", "[package]\n")]))
+        };
+        assert!(with(json!("dev"), json!([])).is_empty());
+        assert_eq!(
+            whats(&with(Value::Null, json!([]))),
+            ["planish-train asks planish-store for faults outside tests"]
+        );
+        for default in ["faults", "planish-store/faults"] {
+            assert_eq!(
+                whats(&with(json!("dev"), json!([default]))),
+                ["planish-train has faults on by default"]
+            );
+        }
     }
 
     #[test]

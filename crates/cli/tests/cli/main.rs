@@ -13,6 +13,7 @@ mod help;
 mod inspect;
 mod interrupt;
 mod reject;
+mod shipped;
 mod stories;
 mod tune;
 mod verify;
