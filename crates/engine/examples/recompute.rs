@@ -1,10 +1,10 @@
-//! Memory and time of training passes that keep their activations or compute them again.
+//! Memory, multiplications and time of training passes that keep their activations or compute them again.
 //!
 //! ```text
 //! cargo run --release -p planish-engine --example recompute -- MODEL.gguf [CONTEXT [SEQUENCES [REPEATS [THREADS]]]]
 //! ```
 //!
-//! Without repeats it prints the memory alone.
+//! Without repeats (0) nothing is run or timed.
 #![allow(clippy::print_stdout)] // an example prints
 
 use std::path::Path;
@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use planish_base::Result;
 use planish_compute::Isa;
+use planish_compute::call::{Along, Call};
 use planish_engine::{Engine, EngineOptions, Model};
 use planish_model::{AdapterSet, AdapterSpec, ROLES, Ragged, Trainable};
 
@@ -30,11 +31,13 @@ fn main() -> Result<()> {
         for turn in 0..2 * repeats.max(1) {
             let i = turn % 2;
             engine.set_recompute(i == 1);
-            let (bytes, seconds) = measure(&mut engine, &set, sequences, context, repeats > 0)?;
+            let (bytes, products, seconds) = measure(&mut engine, &set, sequences, context, repeats > 0)?;
             best[i] = best[i].min(seconds);
-            let (saved, mb) = (["kept", "recomputed"][i], bytes as f64 / 1e6);
+            let (saved, mb, giga) = (["kept", "recomputed"][i], bytes as f64 / 1e6, products as f64 / 1e9);
             let time = if repeats > 0 { format!(", best {:.2} s", best[i]) } else { String::new() };
-            println!("{name}, {sequences} x {context}, {saved}: {mb:.0} MB{time}");
+            println!(
+                "{name}, {sequences} x {context}, {saved}: {mb:.0} MB, {giga:.0} G multiplications{time}"
+            );
         }
     }
     Ok(())
@@ -48,14 +51,14 @@ fn adapter(engine: &mut Engine, trainable: Trainable) -> Result<AdapterSet> {
     AdapterSet::init(&mut engine.backend, &engine.model.spec, &spec, 0)
 }
 
-/// Bytes of the arena, and seconds of a forward and backward pass.
+/// Bytes of the arena, multiplications of the matrix products, and seconds of a forward and backward pass.
 fn measure(
     engine: &mut Engine,
     set: &AdapterSet,
     sequences: usize,
     context: usize,
     timed: bool,
-) -> Result<(u64, f64)> {
+) -> Result<(u64, u64, f64)> {
     let n = (sequences * context) as u32;
     let length = context as u32;
     let ids: Vec<u32> = (0..n).map(|i| i * 37 % 1000).collect();
@@ -65,10 +68,22 @@ fn measure(
     let targets: Vec<u32> = rows.iter().map(|r| ids[*r as usize + 1]).collect();
     let batch =
         Ragged { ids: &ids, positions: &positions, segments: &segments, rows: &rows, targets: &targets };
-    let bytes = engine.training_program(&batch, &[set]).0.arena_bytes();
+    let program = engine.training_program(&batch, &[set]).0;
+    let (bytes, products) = (program.arena_bytes(), program.calls().iter().map(multiplications).sum());
     let start = Instant::now();
     if timed {
         engine.train_batch(&batch, &[set], 1.0 / rows.len() as f32)?;
     }
-    Ok((bytes, start.elapsed().as_secs_f64()))
+    Ok((bytes, products, start.elapsed().as_secs_f64()))
+}
+
+/// Those of a matrix product; other calls are not counted.
+fn multiplications(call: &Call) -> u64 {
+    match call {
+        Call::MatMul(c) => {
+            let k = if c.a_along == Along::K { c.a.cols } else { c.a.rows };
+            (c.c.rows * c.c.cols * k) as u64
+        }
+        _ => 0,
+    }
 }
