@@ -1,8 +1,10 @@
-//! Memory and time of training passes that keep their activations or compute them again.
+//! Memory, multiplications and time of training passes that keep their activations or compute them again.
 //!
 //! ```text
-//! cargo run --release -p planish-engine --example recompute -- MODEL.gguf [CONTEXT] [THREADS]
+//! cargo run --release -p planish-engine --example recompute -- MODEL.gguf [CONTEXT [SEQUENCES [REPEATS [THREADS]]]]
 //! ```
+//!
+//! Without repeats (0) nothing is run or timed.
 #![allow(clippy::print_stdout)] // an example prints
 
 use std::path::Path;
@@ -10,29 +12,32 @@ use std::time::Instant;
 
 use planish_base::Result;
 use planish_compute::Isa;
+use planish_compute::call::{Along, Call};
 use planish_engine::{Engine, EngineOptions, Model};
 use planish_model::{AdapterSet, AdapterSpec, ROLES, Ragged, Trainable};
 
 fn main() -> Result<()> {
-    let arg = |i| std::env::args().nth(i);
-    let path = arg(1).unwrap_or_else(|| "model.gguf".into());
-    let context = arg(2).and_then(|a| a.parse().ok()).unwrap_or(512);
-    let threads = arg(3).and_then(|a| a.parse().ok()).unwrap_or(2);
-    println!(
-        "trained, sequences of {context}, activations: arena MB, seconds of a forward and backward pass"
-    );
+    let path = std::env::args().nth(1).unwrap_or_else(|| "model.gguf".into());
+    let number = |i, default| std::env::args().nth(i).and_then(|a| a.parse().ok()).unwrap_or(default);
+    let [context, sequences, repeats, threads] =
+        [(2, 512), (3, 1), (4, 3), (5, 2)].map(|(i, d)| number(i, d));
     for (name, trainable) in [("LoRA", Trainable::Nothing), ("everything", Trainable::Everything)] {
-        let (isa, tokens) = (Isa::detect(), 4 * context);
+        let (isa, tokens) = (Isa::detect(), sequences * context);
         let options = EngineOptions { threads, isa, context, tokens, trainable, recompute: false };
         let mut engine = Engine::new(Model::open(Path::new(&path))?, options)?;
         let set = adapter(&mut engine, trainable)?;
-        for sequences in [1, 4] {
-            for recompute in [false, true] {
-                engine.set_recompute(recompute);
-                let (bytes, seconds) = measure(&mut engine, &set, sequences, context)?;
-                let saved = if recompute { "recomputed" } else { "kept" };
-                println!("{name}, {sequences}, {saved}: {:.0} MB, {seconds:.2} s", bytes as f64 / 1e6);
-            }
+        let mut best = [f64::MAX; 2];
+        // In turns, so that a busy machine hurts both.
+        for turn in 0..2 * repeats.max(1) {
+            let i = turn % 2;
+            engine.set_recompute(i == 1);
+            let (bytes, products, seconds) = measure(&mut engine, &set, sequences, context, repeats > 0)?;
+            best[i] = best[i].min(seconds);
+            let (saved, mb, giga) = (["kept", "recomputed"][i], bytes as f64 / 1e6, products as f64 / 1e9);
+            let time = if repeats > 0 { format!(", best {:.2} s", best[i]) } else { String::new() };
+            println!(
+                "{name}, {sequences} x {context}, {saved}: {mb:.0} MB, {giga:.0} G multiplications{time}"
+            );
         }
     }
     Ok(())
@@ -46,8 +51,14 @@ fn adapter(engine: &mut Engine, trainable: Trainable) -> Result<AdapterSet> {
     AdapterSet::init(&mut engine.backend, &engine.model.spec, &spec, 0)
 }
 
-/// Bytes of the arena, and the best time of three.
-fn measure(engine: &mut Engine, set: &AdapterSet, sequences: usize, context: usize) -> Result<(u64, f64)> {
+/// Bytes of the arena, multiplications of the matrix products, and seconds of a forward and backward pass.
+fn measure(
+    engine: &mut Engine,
+    set: &AdapterSet,
+    sequences: usize,
+    context: usize,
+    timed: bool,
+) -> Result<(u64, u64, f64)> {
     let n = (sequences * context) as u32;
     let length = context as u32;
     let ids: Vec<u32> = (0..n).map(|i| i * 37 % 1000).collect();
@@ -57,12 +68,22 @@ fn measure(engine: &mut Engine, set: &AdapterSet, sequences: usize, context: usi
     let targets: Vec<u32> = rows.iter().map(|r| ids[*r as usize + 1]).collect();
     let batch =
         Ragged { ids: &ids, positions: &positions, segments: &segments, rows: &rows, targets: &targets };
-    let bytes = engine.training_program(&batch, &[set]).0.arena_bytes();
-    let mut best = f64::MAX;
-    for _ in 0..3 {
-        let start = Instant::now();
+    let program = engine.training_program(&batch, &[set]).0;
+    let (bytes, products) = (program.arena_bytes(), program.calls().iter().map(multiplications).sum());
+    let start = Instant::now();
+    if timed {
         engine.train_batch(&batch, &[set], 1.0 / rows.len() as f32)?;
-        best = best.min(start.elapsed().as_secs_f64());
     }
-    Ok((bytes, best))
+    Ok((bytes, products, start.elapsed().as_secs_f64()))
+}
+
+/// Those of a matrix product; other calls are not counted.
+fn multiplications(call: &Call) -> u64 {
+    match call {
+        Call::MatMul(c) => {
+            let k = if c.a_along == Along::K { c.a.cols } else { c.a.rows };
+            (c.c.rows * c.c.cols * k) as u64
+        }
+        _ => 0,
+    }
 }
