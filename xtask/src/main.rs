@@ -11,6 +11,7 @@
 
 mod ci;
 mod fetch;
+mod long;
 mod run;
 mod test;
 mod tidy;
@@ -26,6 +27,9 @@ const USAGE: &str = "usage: cargo xtask <verb>
   test [ARGS...]     fetch what the tests need, build the release binary, run all tests;
                      ARGS go to `cargo test`
   tidy [--bless]     the rules of the house; --bless writes the unsafe counts into ARCHITECTURE.md
+  crash [KILLS [SEED]]  the long form of the crash tests: 1000 kills at random times, all failpoints
+  bits               one hash of the weights over threads and resume points
+  plan               planned against measured memory on 20 configurations
   fetch-models DIR   only the models and data the tests read";
 
 fn main() -> ExitCode {
@@ -48,6 +52,11 @@ fn dispatch(args: &[String]) -> Result<bool> {
         ["test", rest @ ..] => test::run(&root(), rest),
         ["tidy"] => tidy::run(&root(), tidy::Counts::Compare),
         ["tidy", "--bless"] => tidy::run(&root(), tidy::Counts::Bless),
+        ["crash"] => long::crash(&root(), "1000", "1"),
+        ["crash", kills] => long::crash(&root(), kills, "1"),
+        ["crash", kills, seed] => long::crash(&root(), kills, seed),
+        ["bits"] => long::bits(&root()),
+        ["plan"] => long::plan(&root()),
         ["fetch-models", dir] => {
             fetch::models(Path::new(dir), Path::new("python3"))?;
             Ok(true)

@@ -5,6 +5,7 @@
 //! `PLANISH_BIN` the release binary; `PLANISH_SHARED` further reference files, optional;
 //! `PLANISH_REQUIRE_ALL=1`: what is missing fails the test instead of skipping it.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -13,6 +14,14 @@ use crate::{fetch, run};
 
 /// `args` go to `cargo test`.
 pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
+    let Some(surroundings) = surroundings(root)? else { return Ok(false) };
+    let mut test = run::cargo(root);
+    test.args(["test", "--workspace", "--features", "planish/faults", "--no-fail-fast"]).args(args);
+    run::succeeds(test.envs(surroundings))
+}
+
+/// Fetches and builds what tests ask for, and gives the variables that name it; none when the build fails.
+pub fn surroundings(root: &Path) -> Result<Option<Vec<(&'static str, OsString)>>> {
     let metadata = run::metadata(root)?;
     let target = metadata["target_directory"].as_str().context("cargo metadata names no target directory")?;
     let target = PathBuf::from(target);
@@ -23,17 +32,18 @@ pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
 
     // End-to-end tests train a real model: only the optimised binary does that in seconds.
     if !run::succeeds(run::cargo(root).args(["build", "--release", "--package", "planish"]))? {
-        return Ok(false);
+        return Ok(None);
     }
     let binary = target.join("release").join(format!("planish{}", std::env::consts::EXE_SUFFIX));
-
-    let mut test = run::cargo(root);
-    test.args(["test", "--workspace", "--no-fail-fast"]).args(args);
-    test.env("PLANISH_MODELS", models).env("PLANISH_PYTHON", python).env("PLANISH_BIN", binary);
-    test.env("PLANISH_REQUIRE_ALL", "1");
+    let mut variables = vec![
+        ("PLANISH_MODELS", models.into()),
+        ("PLANISH_PYTHON", python.into()),
+        ("PLANISH_BIN", binary.into()),
+        ("PLANISH_REQUIRE_ALL", "1".into()),
+    ];
     let shared = root.join("../shared");
     if shared.is_dir() && std::env::var_os("PLANISH_SHARED").is_none() {
-        test.env("PLANISH_SHARED", shared);
+        variables.push(("PLANISH_SHARED", shared.into()));
     }
-    run::succeeds(&mut test)
+    Ok(Some(variables))
 }

@@ -25,7 +25,12 @@ impl Victim<'_> {
     /// After a kill: what was there is there, or something newer.
     fn check(&mut self) {
         let newest = self.runs.newest(&self.name);
-        assert!(newest >= self.newest, "{}: checkpoint {:?} is lost, {newest:?} is newest", self.name, self.newest);
+        assert!(
+            newest >= self.newest,
+            "{}: checkpoint {:?} is lost, {newest:?} is newest",
+            self.name,
+            self.newest
+        );
         self.newest = newest;
     }
 }
@@ -117,7 +122,10 @@ mod faults {
             }
         }
         let (kills, seconds) = (4 * calls.len(), begin.elapsed().as_secs());
-        eprintln!("{kills} kills at {} of {count} calls: 0 checkpoints lost, 1 hash, {seconds} s", calls.len());
+        eprintln!(
+            "{kills} kills at {} of {count} calls: 0 checkpoints lost, 1 hash, {seconds} s",
+            calls.len()
+        );
     }
 
     #[test]
@@ -162,4 +170,3 @@ mod faults {
 fn faults_are_injected() {
     eprintln!("SKIPPED kills and failures at chosen calls: run with --features planish/faults");
 }
-

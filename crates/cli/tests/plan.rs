@@ -70,17 +70,22 @@ fn arguments(place: &Place, model: &Path, data: &Path, flags: &str) -> Vec<Strin
     [vec!["tune".to_string(), path(model), path(data)], given].concat()
 }
 
+/// The optimised program where there is one.
+fn binary() -> PathBuf {
+    std::env::var_os("PLANISH_BIN").map_or_else(|| env!("CARGO_BIN_EXE_planish").into(), PathBuf::from)
+}
+
 /// Plans, then runs with the address space that the plan gives. Returns planned and measured bytes.
 fn planned_and_measured(place: &Place, model: &Path, (tokens, flags): Config, vocab: u64) -> (u64, u64) {
     let data = data(place, tokens, vocab);
     let arguments = arguments(place, model, &data, flags);
-    let dry = planish().args(&arguments).arg("--dry-run").output().unwrap();
+    let dry = Command::new(binary()).args(&arguments).arg("--dry-run").output().unwrap();
     assert!(dry.status.success(), "{flags}: {}", String::from_utf8_lossy(&dry.stderr));
     let plan: Value = serde_json::from_slice(&dry.stdout).unwrap();
     let planned = plan["plan"]["memory"]["total_bytes"].as_u64().unwrap();
     let limit = (planned * 115 / 100 + 256 * MIB) / 1024;
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("ulimit -v {limit}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_planish")]);
+    command.args(["-c", &format!("ulimit -v {limit}; exec \"$0\" \"$@\"")]).arg(binary());
     let run = command.args(&arguments).output().unwrap();
     assert!(run.status.success(), "{flags}: in {limit} KiB: {}", String::from_utf8_lossy(&run.stderr));
     let done: Value = serde_json::from_slice(&run.stdout).unwrap();
@@ -163,14 +168,19 @@ fn what_does_not_fit_is_refused_with_settings_that_do() {
 #[test]
 fn generating_is_refused_by_its_plan_too() {
     let place = Place::new();
-    let model = place.tiny(&Tiny { context: 1 << 22, ..Tiny::default() });
-    let mut command = Command::new("sh");
-    // Two layers of 16 columns, keys and values: 256 bytes a token.
-    command.args(["-c", "ulimit -v 400000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_planish")]);
-    let args = ["generate", &model.display().to_string(), "-p", "hi", "-n", "1", "--context", "4000000"]
-        .map(str::to_string);
-    let refused = command.args(&args).output().unwrap();
-    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(4), "{stderr}");
-    assert!(stderr.contains("a context of 4000000 tokens needs 1024 MB more memory"), "{stderr}");
+    let model = place.tiny(&Tiny { context: 1 << 22, ..Tiny::default() }).display().to_string();
+    let refused = |context: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -v 400000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_planish")]);
+        let output = command.args(["generate", &model, "-p", "hi", "--context", context]).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(4), "{stderr}");
+        stderr
+    };
+    // Two layers of 16 columns, keys and values in F32: 256 bytes a token.
+    let stderr = refused("1000000");
+    assert!(stderr.contains("a context of 1000000 tokens needs 257 MB more memory"), "{stderr}");
+    // Sine and cosine of 8 angles, twice: 128 bytes a token.
+    let stderr = refused("4000000");
+    assert!(stderr.contains("a context of 4000000 tokens needs 512 MB more memory"), "{stderr}");
 }

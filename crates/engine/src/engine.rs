@@ -53,6 +53,12 @@ impl Engine {
             return Err(Error::usage("context", message)
                 .with_hint("the upper limit is the context the model was trained with"));
         }
+        // The table of rotations is made in host memory and copied.
+        let width = model.spec.layers.first().map_or(0, |l| l.heads.width);
+        room::check(
+            &format!("a context of {} tokens", options.context),
+            (options.context * width * 8) as u64,
+        )?;
         let mut backend = CpuBackend::new(options.isa, options.threads)?;
         let params = Params::load(
             &mut backend,

@@ -93,4 +93,3 @@ pub fn kill_at(mut child: Child, step: usize) {
 pub fn long(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|n| n.parse().unwrap())
 }
-
