@@ -57,6 +57,8 @@ fn layer(t: &mut Tape, e: &mut Example, x: Var) -> (Var, Var) {
     let (q, k, v) = (t.columns(qkv, 0, 32), t.columns(qkv, 32, 16), t.columns(qkv, 48, 16));
     let (q, k) = (rope(t, q, positions, &rotary), rope(t, k, positions, &rotary));
     let a = attend(t, q, k, v, &Attention { segments, heads });
+    // Only the sum reads this product, and backward reads only the sum.
+    let a = linear(t, a, &[&map(e, WIDTH, 32)]);
     let y = add(t, x, a, 1.0);
     let gate_up = linear(t, y, &[&map(e, 80, WIDTH)]);
     let (gate, up) = (t.columns(gate_up, 0, 40), t.columns(gate_up, 40, 40));
