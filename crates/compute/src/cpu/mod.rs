@@ -34,7 +34,7 @@ impl CpuBackend {
         if !isa.is_available() {
             return Err(Error::usage("isa", format!("this machine has no {}", isa.name())));
         }
-        Ok(CpuBackend { memory: Memory::default(), pool: Pool::new(threads), isa })
+        Ok(CpuBackend { memory: Memory::default(), pool: Pool::new(threads)?, isa })
     }
 
     /// The instruction set path.

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use planish_base::{Error, Result};
+
 /// Memory that a worker keeps between tasks: grown on demand, never shrunk.
 #[derive(Default)]
 pub struct Scratch {
@@ -60,7 +62,10 @@ pub struct Pool {
 
 impl Pool {
     /// A pool that works with `threads` threads, the caller among them.
-    pub fn new(threads: usize) -> Pool {
+    ///
+    /// # Errors
+    /// Kind `Resource` when the system starts no more threads.
+    pub fn new(threads: usize) -> Result<Pool> {
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
         let shared = Arc::new(Shared {
             epoch: AtomicUsize::new(0),
@@ -73,13 +78,15 @@ impl Pool {
             // With more threads than CPUs a spinning worker keeps the one that has the task from running.
             spins: if threads > cpus { 0 } else { SPINS },
         });
-        let workers = (1..threads)
-            .map(|_| {
-                let shared = shared.clone();
-                std::thread::spawn(move || worker(&shared))
-            })
-            .collect();
-        Pool { shared, workers, scratch: Scratch::default() }
+        // Made before its workers, so that those that could be started are joined when one could not.
+        let mut pool = Pool { shared, workers: Vec::new(), scratch: Scratch::default() };
+        for _ in 1..threads {
+            let shared = pool.shared.clone();
+            let started = std::thread::Builder::new().spawn(move || worker(&shared));
+            let failed = |e| Error::resource("threads", format!("cannot start {threads} threads: {e}"));
+            pool.workers.push(started.map_err(|e| failed(e).with_hint("give fewer with --threads"))?);
+        }
+        Ok(pool)
     }
 
     /// Threads that work, the caller among them.
@@ -193,7 +200,7 @@ mod tests {
     #[test]
     fn every_task_runs_once_on_any_number_of_threads() {
         for threads in [1, 2, 3, 8] {
-            let mut pool = Pool::new(threads);
+            let mut pool = Pool::new(threads).unwrap();
             for tasks in [0, 1, 2, 17, 1000] {
                 let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
                 pool.run(tasks, &|t, _| {
@@ -206,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_still_works() {
-        let mut pool = Pool::new(3);
+        let mut pool = Pool::new(3).unwrap();
         let caught = catch_unwind(AssertUnwindSafe(|| pool.run(64, &|t, _| assert!(t != 40, "task {t}"))));
         assert!(caught.is_err());
         let n = AtomicUsize::new(0);

@@ -23,7 +23,10 @@ pub fn write(
     let specs: Vec<TensorSpec> =
         tensors.iter().map(|(name, dtype, shape, _)| (name.clone(), *dtype, shape.clone())).collect();
     fs::write_atomic(path, |out| {
-        write_to(out, &specs, metadata, &mut |i, out| out.write_all(&tensors[i].3).map_err(fs::write_failed))
+        write_to(out, &specs, metadata, &mut |i, out| {
+            let data = tensors.get(i).map_or(&[][..], |t| &t.3);
+            out.write_all(data).map_err(fs::write_failed)
+        })
     })
 }
 
@@ -40,12 +43,9 @@ pub fn write_to(
     metadata: &BTreeMap<String, String>,
     fill: &mut dyn FnMut(usize, &mut dyn Write) -> Result<()>,
 ) -> Result<()> {
-    let mut order: Vec<usize> = (0..tensors.len()).collect();
-    order.sort_by(|&a, &b| {
-        let (a, b) = (&tensors[a], &tensors[b]);
-        b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0))
-    });
-    let (header, sizes) = header(order.iter().map(|&i| &tensors[i]), metadata)?;
+    let mut order: Vec<(usize, &TensorSpec)> = tensors.iter().enumerate().collect();
+    order.sort_by(|(_, a), (_, b)| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let (header, sizes) = header(order.iter().map(|(_, spec)| *spec), metadata)?;
     let mut header = header.into_bytes();
     header.resize(header.len().next_multiple_of(8), b' ');
     if header.len() as u64 > MAX_HEADER_BYTES {
@@ -54,11 +54,10 @@ pub fn write_to(
     }
     out.write_all(&(header.len() as u64).to_le_bytes()).map_err(fs::write_failed)?;
     out.write_all(&header).map_err(fs::write_failed)?;
-    for (&i, size) in order.iter().zip(sizes) {
+    for ((i, (name, dtype, shape)), size) in order.into_iter().zip(sizes) {
         let mut counted = Counted { out, written: 0 };
         fill(i, &mut counted)?;
         if counted.written != size as u64 {
-            let (name, dtype, shape) = &tensors[i];
             let written = counted.written;
             let why = format!("shape {shape:?} of {dtype} has {size} bytes, {written} bytes were given");
             return Err(bad("tensor bytes", name, &why));
