@@ -10,6 +10,7 @@
 pub mod backend;
 pub mod call;
 pub mod cpu;
+pub mod int8;
 pub mod isa;
 pub mod program;
 pub mod quant;
