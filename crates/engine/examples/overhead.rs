@@ -11,24 +11,28 @@ mod random;
 
 use std::time::Instant;
 
-use planish_base::TypeId;
+use planish_base::{Result, TypeId};
 use planish_compute::Isa;
 use planish_engine::{Engine, EngineOptions, Session};
 use planish_model::Trainable;
 
-const TYPES: [TypeId; 2] = [TypeId::F32, TypeId::Q8_0];
 const ROUNDS: usize = 10;
-const TOKENS: usize = 100;
+const TOKENS: u32 = 100;
 
-fn main() -> planish_base::Result<()> {
+fn main() -> Result<()> {
     let threads = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(2);
-    let mut micros = TYPES.map(|_| Vec::new());
+    let trainable = Trainable::Nothing;
+    let options = EngineOptions { threads, isa: Isa::detect(), context: 1024, tokens: 64, trainable };
+    let mut runs = Vec::new();
+    for dtype in [TypeId::F32, TypeId::Q8_0] {
+        runs.push((dtype, Engine::new(random::llama(30, 64, dtype), options)?, Vec::new()));
+    }
     for _ in 0..ROUNDS {
-        for (dtype, micros) in TYPES.iter().zip(&mut micros) {
-            round(*dtype, threads, micros)?;
+        for (_, engine, micros) in &mut runs {
+            round(engine, micros)?;
         }
     }
-    for (dtype, mut micros) in TYPES.iter().zip(micros) {
+    for (dtype, _, mut micros) in runs {
         micros.sort_by(f64::total_cmp);
         let (median, best, name) = (micros[micros.len() / 2], micros[0], dtype.name());
         println!(
@@ -38,17 +42,14 @@ fn main() -> planish_base::Result<()> {
     Ok(())
 }
 
-/// Appends the time of each token, the first apart: it grows the scratch memory.
-fn round(dtype: TypeId, threads: usize, micros: &mut Vec<f64>) -> planish_base::Result<()> {
-    let trainable = Trainable::Nothing;
-    let options = EngineOptions { threads, isa: Isa::detect(), context: 1024, tokens: 64, trainable };
-    let mut engine = Engine::new(random::llama(30, 64, dtype), options)?;
-    let mut session = Session::new(&mut engine, &[])?;
+/// Appends the time of each token of a sequence but the first, which grows the scratch memory.
+fn round(engine: &mut Engine, micros: &mut Vec<f64>) -> Result<()> {
+    let mut session = Session::new(engine, &[])?;
     session.prefill(&[1, 2, 3])?;
     session.decode(4)?;
     for i in 0..TOKENS {
         let start = Instant::now();
-        session.decode(i as u32 % 512)?;
+        session.decode(i % 512)?;
         micros.push(start.elapsed().as_secs_f64() * 1e6);
     }
     Ok(())
