@@ -13,6 +13,9 @@ const TOGETHER: usize = 4;
 /// instruction multiplies and adds in pairs.
 const LANES: usize = 8;
 
+/// 1.5 * 2^23: a small number plus it is rounded to a whole one, whose two's complement ends the sum's bits.
+const ROUND: f32 = 12_582_912.0;
+
 /// 32 activations x as scale * q.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Int8Block {
@@ -34,7 +37,7 @@ isa_fn! {
             let scale = f32::from_bits(max) / 127.0;
             let inverse = if scale >= f32::MIN_POSITIVE { 1.0 / scale } else { 0.0 };
             for i in 0..BLOCK {
-                block.q[i] = (x[i] * inverse).round_ties_even() as i16;
+                block.q[i] = (x[i] * inverse + ROUND).to_bits() as i16;
             }
             let sum: i32 = block.q.iter().map(|q| i32::from(*q)).sum();
             (block.scale, block.sum) = (scale, scale * sum as f32);
