@@ -41,7 +41,9 @@ impl View {
     /// Bytes of `n` elements of the view's type (whole blocks).
     pub fn bytes_of(&self, n: usize) -> u64 {
         let layout = self.dtype.layout().expect("a view's type is in the table");
-        n as u64 / layout.block * layout.bytes
+        // Calls ask often, and most types have no blocks to divide by.
+        let blocks = if layout.block == 1 { n as u64 } else { n as u64 / layout.block };
+        blocks * layout.bytes
     }
 
     /// Bytes of one stored row without the gap after it.

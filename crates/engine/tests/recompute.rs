@@ -4,6 +4,7 @@
 #[path = "common/random.rs"]
 mod random;
 
+use planish_base::TypeId;
 use planish_compute::{Backend, Isa, View};
 use planish_engine::{Engine, EngineOptions};
 use planish_model::{AdapterSet, AdapterSpec, ROLES, Ragged, Trainable};
@@ -15,7 +16,7 @@ const LAYERS: usize = 6;
 fn engine(trainable: Trainable, threads: usize) -> Engine {
     let (isa, tokens) = (Isa::detect(), TOKENS as usize);
     let options = EngineOptions { threads, isa, context: tokens, tokens, trainable, recompute: false };
-    Engine::new(random::llama(LAYERS, 64), options).unwrap()
+    Engine::new(random::llama(LAYERS, 64, TypeId::F32), options).unwrap()
 }
 
 /// An adapter on every map, with dropout. B is not zero, so that no gradient is.

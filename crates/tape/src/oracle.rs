@@ -7,7 +7,9 @@ use planish_base::math::exp_f64;
 use planish_base::rng::philox4x32_10;
 use planish_base::{Result, TypeId};
 use planish_compute::backend::Shared;
-use planish_compute::call::{self, Along, Call, Direction, Heads, KV_BLOCK, RopeStyle, SUM_BLOCK, Store};
+use planish_compute::call::{
+    self, Along, Call, Direction, Heads, KV_BLOCK, Product, RopeStyle, SUM_BLOCK, Store,
+};
 use planish_compute::quant::Quant;
 use planish_compute::{Backend, Home, Isa, View};
 
@@ -272,10 +274,14 @@ impl Oracle {
             Along::Outer => o.get(v, k, i),
         };
         let k = if c.a_along == Along::K { c.a.cols } else { c.a.rows };
+        let int8 = c.product == Product::Dot && Quant::of(c.b.dtype).is_ok_and(|q| q.dot.is_some());
         for i in 0..c.c.rows {
+            let mut a: Vec<f64> = (0..k).map(|k| at(self, &c.a, c.a_along, i, k)).collect();
+            if int8 {
+                a.chunks_mut(32).for_each(round_to_int8);
+            }
             for j in 0..c.c.cols {
-                let sum: f64 =
-                    (0..k).map(|k| at(self, &c.a, c.a_along, i, k) * at(self, &c.b, c.b_along, j, k)).sum();
+                let sum: f64 = (0..k).map(|k| a[k] * at(self, &c.b, c.b_along, j, k)).sum();
                 self.add_to(&c.c, i, j, c.store, f64::from(c.scale) * sum);
             }
         }
@@ -453,6 +459,16 @@ impl Oracle {
             self.set(&c.v, 0, i, v);
             self.set(&c.param, 0, i, p - lr * (m / c1) / ((v / c2).sqrt() + eps));
         }
+    }
+}
+
+/// Rounds to multiples of a 127th of the largest. Which of two neighbours is nearer is decided in f32, as documented.
+fn round_to_int8(x: &mut [f64]) {
+    let largest = x.iter().fold(0.0, |m: f64, x| m.max(x.abs())) as f32;
+    let scale = largest / 127.0;
+    for x in x {
+        let q = (*x as f32 * (1.0 / scale)).round_ties_even();
+        *x = if largest > 0.0 { f64::from(scale) * f64::from(q) } else { 0.0 };
     }
 }
 

@@ -194,21 +194,57 @@ fn bits_do_not_depend_on_the_number_of_threads() {
     }
 }
 
-/// A row of a packed product has the same bits alone as among others.
+fn times(b: &mut dyn Backend, a: View, w: View, c: View, product: Product) -> Vec<f32> {
+    let (along, store) = (Along::K, Store::Replace);
+    b.exec(&MatMul { a, b: w, c, a_along: along, b_along: along, scale: 1.0, store, product }.into());
+    b.download_f32(&c)
+}
+
+/// A row of a product has the same bits alone as among others, and so has a column.
 #[test]
 fn bits_of_a_row_do_not_depend_on_its_neighbours() {
-    let mut b = CpuBackend::new(Isa::detect(), 2).unwrap();
-    let (a, w) = (floats(&mut b, 40, 600, 1), floats(&mut b, 50, 600, 2));
-    let (all, one) = (floats(&mut b, 40, 50, 3), floats(&mut b, 1, 50, 4));
-    for product in [Product::Packed, Product::Dot] {
-        let mut times = |a: View, c: View| {
-            let (along, store) = (Along::K, Store::Replace);
-            b.exec(&MatMul { a, b: w, c, a_along: along, b_along: along, scale: 1.0, store, product }.into());
-            b.download_f32(&c)
+    let b = &mut CpuBackend::new(Isa::detect(), 2).unwrap();
+    let a = floats(b, 40, 768, 1);
+    let (all, one) = (floats(b, 40, 50, 3), floats(b, 1, 50, 4));
+    for quant in QUANTS {
+        let w = blocks(b, 50, 768, quant.id);
+        for product in [Product::Packed, Product::Dot] {
+            let whole = times(b, a, w, all, product);
+            for r in [0, 5, 39] {
+                let row = times(b, a.rows_range(r, 1), w, one, product);
+                assert_eq!(row, whole[r * 50..(r + 1) * 50], "{} row {r}", quant.id.name());
+            }
+            for c in [0, 3, 49] {
+                let column = times(b, a.rows_range(7, 1), w.rows_range(c, 1), one.columns(0, 1), product);
+                assert_eq!(column, [whole[7 * 50 + c]], "{} column {c}", quant.id.name());
+            }
+        }
+    }
+}
+
+/// The products of block types with rounded activations have the same bits on every path.
+#[test]
+fn bits_of_dot_products_do_not_depend_on_the_path() {
+    for quant in QUANTS.iter().filter(|q| q.dot.is_some()) {
+        let bits = |isa| {
+            let b = &mut CpuBackend::new(isa, 1).unwrap();
+            let (a, w, c) = (floats(b, 3, 768, 1), blocks(b, 50, 768, quant.id), floats(b, 3, 50, 3));
+            times(b, a, w, c, Product::Dot).into_iter().map(f32::to_bits).collect::<Vec<_>>()
         };
-        let whole = times(a, all);
-        for r in [0, 5, 39] {
-            assert_eq!(times(a.rows_range(r, 1), one), whole[r * 50..(r + 1) * 50], "row {r}");
+        assert!(bits(Isa::detect()) == bits(Isa::Scalar), "{}", quant.id.name());
+    }
+}
+
+/// A number that is none must not vanish when activations are rounded.
+#[test]
+fn dot_products_hand_on_what_is_not_finite() {
+    let b = &mut CpuBackend::new(Isa::detect(), 1).unwrap();
+    for quant in QUANTS {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let (a, w, c) = (floats(b, 1, 256, 1), blocks(b, 5, 256, quant.id), floats(b, 1, 5, 3));
+            b.upload_f32(&a.columns(70, 1), &[bad]);
+            let y = times(b, a, w, c, Product::Dot);
+            assert!(y.iter().all(|y| !y.is_finite()), "{}: {y:?}", quant.id.name());
         }
     }
 }

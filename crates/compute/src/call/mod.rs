@@ -93,7 +93,8 @@ pub enum Along {
 pub enum Product {
     /// Packed tiles, one FMA chain over k for each block of k: training, prefill.
     Packed,
-    /// A dot product a row over the stored bytes: decoding.
+    /// A dot product a row over the stored bytes: decoding. Where b is a block type, a is rounded to int8 first, as
+    /// [`crate::int8::round`] says.
     Dot,
 }
 

@@ -9,6 +9,7 @@ use planish_base::{Error, Result};
 
 use crate::backend::{Backend, Shared};
 use crate::call::Call;
+use crate::int8::Int8Block;
 use crate::isa::Isa;
 use crate::view::{Home, View};
 use memory::Memory;
@@ -19,6 +20,7 @@ pub struct CpuBackend {
     memory: Memory,
     pool: Pool,
     isa: Isa,
+    rounded: Vec<Int8Block>,
 }
 
 impl CpuBackend {
@@ -34,7 +36,7 @@ impl CpuBackend {
         if !isa.is_available() {
             return Err(Error::usage("isa", format!("this machine has no {}", isa.name())));
         }
-        Ok(CpuBackend { memory: Memory::default(), pool: Pool::new(threads)?, isa })
+        Ok(CpuBackend { memory: Memory::default(), pool: Pool::new(threads)?, isa, rounded: Vec::new() })
     }
 
     /// The instruction set path.
@@ -63,6 +65,8 @@ pub(crate) struct Cx<'a> {
     memory: &'a Memory,
     pool: &'a mut Pool,
     isa: Isa,
+    /// Activations of a product, rounded before its tasks start; grown on demand, never shrunk.
+    rounded: &'a mut Vec<Int8Block>,
 }
 
 impl Backend for CpuBackend {
@@ -92,7 +96,8 @@ impl Backend for CpuBackend {
     }
 
     fn exec(&mut self, call: &Call) {
-        let cx = &mut Cx { memory: &self.memory, pool: &mut self.pool, isa: self.isa };
+        let cx =
+            &mut Cx { memory: &self.memory, pool: &mut self.pool, isa: self.isa, rounded: &mut self.rounded };
         match call {
             Call::Embed(c) => kernels::embed::embed(cx, c),
             Call::EmbedBack(c) => kernels::embed::embed_back(cx, c),

@@ -5,7 +5,7 @@ use planish_base::TypeId;
 use super::Quant;
 use crate::isa::isa_fn;
 
-pub const QUANT: Quant = Quant { id: TypeId::BF16, decode, encode: Some(encode) };
+pub const QUANT: Quant = Quant { id: TypeId::BF16, decode, encode: Some(encode), dot: None };
 
 isa_fn! {
     fn decode(src: &[u8], dst: &mut [f32]) {

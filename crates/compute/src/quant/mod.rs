@@ -15,12 +15,16 @@ mod q8_0;
 
 use planish_base::{Error, Result, TypeId};
 
+use crate::int8::Int8Block;
 use crate::isa::Isa;
 
 /// Decodes whole blocks; `dst.len()` elements.
 pub type Decode = fn(Isa, &[u8], &mut [f32]);
 /// Encodes whole blocks; `src.len()` elements.
 pub type Encode = fn(&[f32], &mut [u8]);
+
+/// The dot product of a rounded row with stored rows, a number of bytes apart: one sum for each.
+pub type Dot = fn(Isa, &[Int8Block], &[u8], usize, &mut [f32]);
 
 /// How one ggml type is read and written.
 pub struct Quant {
@@ -30,6 +34,8 @@ pub struct Quant {
     pub decode: Decode,
     /// f32 to bytes, where planish writes the type.
     pub encode: Option<Encode>,
+    /// Products of the bytes themselves with activations that were rounded to int8; for block types.
+    pub dot: Option<Dot>,
 }
 
 /// Every type planish computes with.
@@ -88,20 +94,20 @@ impl Quant {
 /// A half-precision number in two little-endian bytes.
 #[inline(always)]
 fn half_at(bytes: &[u8], at: usize) -> f32 {
-    half_to_f32(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+    half_to_f32(u16::from_le_bytes(*bytes[at..].first_chunk().expect("a block holds its scale")))
 }
 
 /// IEEE half to single without a branch, so that a loop over it becomes vector code.
 ///
 /// The exponent is rebiased by a multiplication, which also normalises subnormals; infinities and NaNs are mended.
 #[inline(always)]
-fn half_to_f32(h: u16) -> f32 {
-    let sign = u32::from(h & 0x8000) << 16;
-    let magnitude = u32::from(h & 0x7fff) << 13;
+pub(crate) fn half_to_f32(h: u16) -> f32 {
+    // The sign goes to the top, the rest to its place in a single.
+    let bits = i32::from(h as i16) << 13 & 0x8fff_e000_u32 as i32;
     // 2^112 moves the half's exponent bias of 15 to the single's 127.
-    let value = f32::from_bits(magnitude) * f32::from_bits(0x7780_0000);
-    let special = if magnitude >= 0x0f80_0000 { 0x7f80_0000 } else { 0 };
-    f32::from_bits(value.to_bits() | special | sign)
+    let value = f32::from_bits(bits as u32) * f32::from_bits(0x7780_0000);
+    let special = if bits & 0x0f80_0000 == 0x0f80_0000 { 0x7f80_0000 } else { 0 };
+    f32::from_bits(value.to_bits() | special)
 }
 
 #[cfg(test)]

@@ -4,9 +4,11 @@
 use planish_base::TypeId;
 
 use super::{Quant, half_at};
+use crate::int8::{self, Int8Block, Path, Products, Sum};
 use crate::isa::isa_fn;
 
-pub const QUANT: Quant = Quant { id: TypeId::Q4_0, decode, encode: None };
+pub const QUANT: Quant =
+    Quant { id: TypeId::Q4_0, decode, encode: None, dot: Some(int8::dot::<Q4_0, 18, 1>) };
 
 isa_fn! {
     fn decode(src: &[u8], dst: &mut [f32]) {
@@ -17,5 +19,19 @@ isa_fn! {
                 x[i + 16] = d * (f32::from(b[2 + i] >> 4) - 8.0);
             }
         }
+    }
+}
+
+struct Q4_0;
+
+impl Products<18, 1> for Q4_0 {
+    #[inline(always)]
+    fn add<P: Path>(sum: &mut Sum, b: &[u8; 18], [x]: &[Int8Block; 1]) {
+        let mut q = [0; 32];
+        for i in 0..16 {
+            q[i] = i16::from(b[2 + i] & 15) - 8;
+            q[i + 16] = i16::from(b[2 + i] >> 4) - 8;
+        }
+        P::add(&mut sum.lanes, P::half([b[0], b[1]]) * x.scale, &q, &x.q);
     }
 }

@@ -4,9 +4,11 @@
 use planish_base::TypeId;
 
 use super::{Quant, half_at};
+use crate::int8::{self, Int8Block, Path, Products, Sum};
 use crate::isa::isa_fn;
 
-pub const QUANT: Quant = Quant { id: TypeId::Q4_1, decode, encode: None };
+pub const QUANT: Quant =
+    Quant { id: TypeId::Q4_1, decode, encode: None, dot: Some(int8::dot::<Q4_1, 20, 1>) };
 
 isa_fn! {
     fn decode(src: &[u8], dst: &mut [f32]) {
@@ -17,5 +19,20 @@ isa_fn! {
                 x[i + 16] = d * f32::from(b[4 + i] >> 4) + m;
             }
         }
+    }
+}
+
+struct Q4_1;
+
+impl Products<20, 1> for Q4_1 {
+    #[inline(always)]
+    fn add<P: Path>(sum: &mut Sum, b: &[u8; 20], [x]: &[Int8Block; 1]) {
+        let mut q = [0; 32];
+        for i in 0..16 {
+            q[i] = i16::from(b[4 + i] & 15);
+            q[i + 16] = i16::from(b[4 + i] >> 4);
+        }
+        P::add(&mut sum.lanes, P::half([b[0], b[1]]) * x.scale, &q, &x.q);
+        sum.minima = P::half([b[2], b[3]]).mul_add(x.sum, sum.minima);
     }
 }

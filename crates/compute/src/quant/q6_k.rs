@@ -4,9 +4,11 @@
 use planish_base::TypeId;
 
 use super::{Quant, half_at};
+use crate::int8::{self, Int8Block, Path, Products, Sum};
 use crate::isa::isa_fn;
 
-pub const QUANT: Quant = Quant { id: TypeId::Q6_K, decode, encode: None };
+pub const QUANT: Quant =
+    Quant { id: TypeId::Q6_K, decode, encode: None, dot: Some(int8::dot::<Q6K, 210, 8>) };
 
 isa_fn! {
     fn decode(src: &[u8], dst: &mut [f32]) {
@@ -24,6 +26,29 @@ isa_fn! {
                         out[i] = scale * (f32::from(bits) - 32.0);
                     }
                 }
+            }
+        }
+    }
+}
+
+struct Q6K;
+
+impl Products<210, 8> for Q6K {
+    #[inline(always)]
+    fn add<P: Path>(sum: &mut Sum, b: &[u8; 210], x: &[Int8Block; 8]) {
+        let d = P::half([b[208], b[209]]);
+        for half in 0..2 {
+            let (low, high) = (&b[half * 64..][..64], &b[128 + half * 32..][..32]);
+            for k in 0..4 {
+                // s (q - 32) is at most 4096, so that a lane's sum is below 2^21: exact as a float, too.
+                let mut q = [0; 32];
+                for i in 0..32 {
+                    let bits = low[(k % 2) * 32 + i] >> (4 * (k / 2)) & 15 | (high[i] >> (2 * k) & 3) << 4;
+                    let s = i16::from(b[192 + half * 8 + k * 2 + i / 16] as i8);
+                    q[i] = s * (i16::from(bits) - 32);
+                }
+                let x = &x[half * 4 + k];
+                P::add(&mut sum.lanes, d * x.scale, &q, &x.q);
             }
         }
     }

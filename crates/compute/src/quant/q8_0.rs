@@ -3,9 +3,11 @@
 use planish_base::TypeId;
 
 use super::{Quant, half_at};
+use crate::int8::{self, Int8Block, Path, Products, Sum};
 use crate::isa::isa_fn;
 
-pub const QUANT: Quant = Quant { id: TypeId::Q8_0, decode, encode: Some(encode) };
+pub const QUANT: Quant =
+    Quant { id: TypeId::Q8_0, decode, encode: Some(encode), dot: Some(int8::dot::<Q8_0, 34, 1>) };
 
 isa_fn! {
     fn decode(src: &[u8], dst: &mut [f32]) {
@@ -15,6 +17,19 @@ isa_fn! {
                 x[i] = d * f32::from(b[2 + i] as i8);
             }
         }
+    }
+}
+
+struct Q8_0;
+
+impl Products<34, 1> for Q8_0 {
+    #[inline(always)]
+    fn add<P: Path>(sum: &mut Sum, b: &[u8; 34], [x]: &[Int8Block; 1]) {
+        let mut q = [0; 32];
+        for i in 0..32 {
+            q[i] = i16::from(b[2 + i] as i8);
+        }
+        P::add(&mut sum.lanes, P::half([b[0], b[1]]) * x.scale, &q, &x.q);
     }
 }
 

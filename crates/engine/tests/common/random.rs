@@ -6,15 +6,16 @@ use std::path::Path;
 use planish_base::TypeId;
 use planish_base::rng::{Purpose, Stream};
 use planish_compute::call::{Activation, Heads, RopeStyle};
+use planish_compute::quant::Quant;
 use planish_engine::Model;
 use planish_model::{ARCHS, Layer, ROLES, Rope, Spec, WeightEntry, Weights};
 use planish_store::Bytes;
 
-/// `layers` blocks of width `width`, heads of 16, a vocabulary of 512.
-pub fn llama(layers: usize, width: usize) -> Model {
+/// `layers` blocks of width `width` (a multiple of 32), heads of 16, a vocabulary of 512; matrices of type `dtype`.
+pub fn llama(layers: usize, width: usize, dtype: TypeId) -> Model {
     let arch = &ARCHS[0];
     let heads = Heads { query: width / 16, kv: width / 32, width: 16, scale: 0.25 };
-    let layer = Layer { heads, ff: width * 8 / 3, act: Activation::Silu };
+    let layer = Layer { heads, ff: (width * 8 / 3).next_multiple_of(32), act: Activation::Silu };
     let spec = Spec {
         arch: arch.name,
         vocab: 512,
@@ -44,10 +45,12 @@ pub fn llama(layers: usize, width: usize) -> Model {
         bytes.resize(start + (bytes.len() - start).next_multiple_of(32), 0);
         let offset = bytes.len() as u64;
         let (mean, std) = if rows == 1 { (1.0, 0.1) } else { (0.0, 1.0 / (cols as f64).sqrt()) };
-        for j in 0..(rows * cols) as u64 {
-            bytes.extend(((mean + std * stream.normal(j)) as f32).to_le_bytes());
-        }
-        entries.insert(name, WeightEntry { file: 0, offset, rows, cols, dtype: TypeId::F32 });
+        let values: Vec<f32> =
+            (0..(rows * cols) as u64).map(|j| (mean + std * stream.normal(j)) as f32).collect();
+        let quant = Quant::of(if rows == 1 { TypeId::F32 } else { dtype }).expect("a known type");
+        bytes.resize(offset as usize + values.len() / quant.block() * quant.block_bytes(), 0);
+        quant.encode.expect("a type that is written")(&values, &mut bytes[offset as usize..]);
+        entries.insert(name, WeightEntry { file: 0, offset, rows, cols, dtype: quant.id });
     }
     let weights = Weights { files: vec![Bytes::from_vec(bytes)], entries };
     Model::from_weights(Path::new("random"), arch, spec, weights)

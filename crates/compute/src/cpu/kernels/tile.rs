@@ -8,6 +8,8 @@ pub const QUERIES: usize = 32;
 /// Keys of a tile; a KV block is one.
 pub const KEYS: usize = crate::call::KV_BLOCK;
 const LANES: usize = 16;
+/// Vectors of columns that a single row takes together.
+const WIDE: usize = 4;
 
 /// Width of a head in scratch: whole vectors, zeros at the end.
 pub fn padded(width: usize) -> usize {
@@ -50,33 +52,54 @@ isa_fn! {
     pub fn product(m: usize, n: usize, kn: usize, a: Left, b: &[f32], c: &mut [f32], add: bool) {
         let mut i = 0;
         while i + 4 <= m {
-            rows::<4>(i, n, kn, a, b, c, add);
+            for j in (0..n).step_by(LANES) {
+                tile::<4, 1>(i, j, n, kn, a, b, c, add);
+            }
             i += 4;
         }
         while i < m {
-            rows::<1>(i, n, kn, a, b, c, add);
+            // One row has as many chains of additions as columns: take many, so that they overlap.
+            let wide = n / (WIDE * LANES) * WIDE * LANES;
+            for j in (0..wide).step_by(WIDE * LANES) {
+                tile::<1, WIDE>(i, j, n, kn, a, b, c, add);
+            }
+            for j in (wide..n).step_by(LANES) {
+                tile::<1, 1>(i, j, n, kn, a, b, c, add);
+            }
             i += 1;
         }
     }
 }
 
+/// M rows from i and V vectors of columns from j.
 #[inline(always)]
-fn rows<const M: usize>(i: usize, n: usize, kn: usize, a: Left, b: &[f32], c: &mut [f32], add: bool) {
-    for j in (0..n).step_by(LANES) {
-        let mut sums = [[0f32; LANES]; M];
-        for k in 0..kn {
-            let b = &b[k * n + j..][..LANES];
-            for r in 0..M {
-                let x = a.data[(i + r) * a.outer + k * a.inner];
+#[allow(clippy::too_many_arguments)]
+fn tile<const M: usize, const V: usize>(
+    i: usize,
+    j: usize,
+    n: usize,
+    kn: usize,
+    a: Left,
+    b: &[f32],
+    c: &mut [f32],
+    add: bool,
+) {
+    let mut sums = [[[0f32; LANES]; V]; M];
+    for k in 0..kn {
+        let b = &b[k * n + j..][..V * LANES];
+        for r in 0..M {
+            let x = a.data[(i + r) * a.outer + k * a.inner];
+            for v in 0..V {
                 for l in 0..LANES {
-                    sums[r][l] = x.mul_add(b[l], sums[r][l]);
+                    sums[r][v][l] = x.mul_add(b[v * LANES + l], sums[r][v][l]);
                 }
             }
         }
-        for r in 0..M {
-            for (c, s) in c[(i + r) * n + j..][..LANES].iter_mut().zip(sums[r]) {
-                *c = if add { *c + s } else { s };
-            }
+    }
+    for r in 0..M {
+        let c = &mut c[(i + r) * n + j..][..V * LANES];
+        for (c, s) in c.iter_mut().zip(sums[r].as_flattened()) {
+            *c = if add { *c + s } else { *s };
         }
     }
 }

@@ -1,4 +1,6 @@
 //! Products as dot products over the stored rows of b: for a few rows of a, where packing would not pay.
+//!
+//! Block types are multiplied as they are, with rows of a that are rounded to int8 once; floats as floats.
 
 use planish_base::TypeId;
 
@@ -6,8 +8,12 @@ use super::pack::Operand;
 use crate::call::{Along, MatMul, Store};
 use crate::cpu::Cx;
 use crate::cpu::memory::RowsMut;
+use crate::int8::{self, Int8Block};
 use crate::isa::isa_fn;
+use crate::quant::Dot;
 
+/// Multiplications that are worth a task.
+const TASK: usize = 65_536;
 /// Partial sums of a dot product.
 const LANES: usize = 16;
 /// Rows of b that are multiplied side by side, so that their chains of additions overlap.
@@ -17,12 +23,45 @@ const ROWS: usize = 8;
 
 pub fn dot(cx: &mut Cx, call: &MatMul, b: &Operand, c: RowsMut<f32>) {
     assert_eq!((call.a_along, call.b_along), (Along::K, Along::K), "dot products run along k");
+    match b.quant.dot {
+        Some(dot) => int8_dot(cx, call, b, c, dot),
+        None => float_dot(cx, call, b, c),
+    }
+}
+
+fn int8_dot(cx: &mut Cx, call: &MatMul, b: &Operand, c: RowsMut<f32>, dot: Dot) {
+    let a = cx.memory.rows::<f32>(&call.a);
+    let (m, n, isa) = (c.len(), c.cols(), cx.isa);
+    let blocks = b.k / int8::BLOCK;
+    if cx.rounded.len() < m * blocks {
+        cx.rounded.resize(m * blocks, Int8Block::default());
+    }
+    for i in 0..m {
+        int8::round(isa, a.row(i), &mut cx.rounded[i * blocks..(i + 1) * blocks]);
+    }
+    let rounded = &*cx.rounded;
+    let block = (TASK / (b.k * m).max(1)).clamp(1, n.max(1));
+    cx.pool.run(n.div_ceil(block), &|task, scratch| {
+        let cols = task * block..((task + 1) * block).min(n);
+        let sums = scratch.floats(cols.len());
+        let rows = &b.bytes[cols.start * b.stride..];
+        // SAFETY: tasks own disjoint columns.
+        let mut part = unsafe { c.part(0..m, cols) };
+        for i in 0..m {
+            dot(isa, &rounded[i * blocks..(i + 1) * blocks], rows, b.stride, sums);
+            for (c, sum) in part.row(i).iter_mut().zip(&*sums) {
+                write(c, call.scale * sum, call.store);
+            }
+        }
+    });
+}
+
+fn float_dot(cx: &mut Cx, call: &MatMul, b: &Operand, c: RowsMut<f32>) {
     let a = cx.memory.rows::<f32>(&call.a);
     // Weights that are floats already need no copy.
     let floats = (call.b.dtype == TypeId::F32 && call.b.is_dense()).then(|| cx.memory.rows::<f32>(&call.b));
     let (m, n, k, isa) = (c.len(), c.cols(), b.k, cx.isa);
-    // About 64k multiplications a task.
-    let block = (65_536 / (k * m).max(1)).clamp(1, n.max(1));
+    let block = (TASK / (k * m).max(1)).clamp(1, n.max(1));
     cx.pool.run(n.div_ceil(block), &|task, scratch| {
         let cols = task * block..((task + 1) * block).min(n);
         // SAFETY: tasks own disjoint columns.

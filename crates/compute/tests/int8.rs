@@ -1,0 +1,62 @@
+//! Rounding of activations against its definition.
+
+use planish_base::rng::{Purpose, Stream};
+use planish_compute::Isa;
+use planish_compute::int8::{self, BLOCK, Int8Block};
+
+fn round(isa: Isa, x: &[f32]) -> Vec<Int8Block> {
+    let mut out = vec![Int8Block::default(); x.len() / BLOCK];
+    int8::round(isa, x, &mut out);
+    out
+}
+
+fn paths() -> impl Iterator<Item = Isa> {
+    [Isa::Scalar, Isa::Avx2].into_iter().filter(|i| i.is_available())
+}
+
+/// Blocks of every magnitude from the smallest normal to the largest number.
+#[test]
+fn an_activation_is_off_by_half_a_step_at_most() {
+    let stream = Stream::new(3, Purpose::Init, 0);
+    let magnitudes = [1e-30f32, 1e-6, 1.0, 77.0, 1e30, 3e38];
+    let x: Vec<f32> = (0..magnitudes.len() * BLOCK)
+        .map(|i| magnitudes[i / BLOCK] * (stream.uniform(i as u64) as f32 * 2.0 - 1.0))
+        .collect();
+    for isa in paths() {
+        for (x, block) in x.chunks(BLOCK).zip(round(isa, &x)) {
+            let largest = x.iter().fold(0f32, |m, v| m.max(v.abs()));
+            assert_eq!(block.scale, largest / 127.0);
+            let sum: i16 = block.q.iter().sum();
+            assert_eq!(block.sum, block.scale * f32::from(sum));
+            assert_eq!(block.q.iter().map(|q| q.abs()).max(), Some(127));
+            for (x, q) in x.iter().zip(block.q) {
+                // Half a step, and what three roundings of f32 may add to a number of up to 127 steps.
+                let off = (f64::from(*x) / f64::from(block.scale) - f64::from(q)).abs();
+                assert!(
+                    off <= 0.5 + 127.0 * 3.0 * f64::from(f32::EPSILON),
+                    "{x} is {q} steps of {}",
+                    block.scale
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_and_next_to_nothing_are_zero() {
+    for (isa, x) in paths().flat_map(|isa| [0.0, -0.0, 1e-37, f32::MIN_POSITIVE, 1e-45].map(|x| (isa, x))) {
+        let [block] = round(isa, &[x; BLOCK])[..] else { unreachable!("one block was rounded") };
+        assert_eq!((block.q, block.sum), ([0; BLOCK], 0.0), "{x}");
+        assert!(block.scale <= f32::MIN_POSITIVE);
+    }
+}
+
+#[test]
+fn a_block_with_a_nan_or_an_infinity_has_no_finite_scale() {
+    for (isa, bad) in paths().flat_map(|isa| [f32::NAN, -f32::NAN, f32::INFINITY].map(|x| (isa, x))) {
+        let mut x = [1f32; 2 * BLOCK];
+        x[40] = bad;
+        let blocks = round(isa, &x);
+        assert!(blocks[0].scale.is_finite() && !blocks[1].scale.is_finite() && !blocks[1].sum.is_finite());
+    }
+}
