@@ -23,7 +23,10 @@ impl Trained {
     fn new(trainable: Trainable) -> Trained {
         let isa = Isa::detect();
         let options = EngineOptions { threads: 2, isa, context: 64, tokens: 64, trainable, recompute: false };
-        Trained { engine: Engine::new(random::llama(4, 64), options).unwrap(), set: AdapterSet::default() }
+        Trained {
+            engine: Engine::new(random::llama(4, 64, TypeId::F32), options).unwrap(),
+            set: AdapterSet::default(),
+        }
     }
 
     fn lora() -> Trained {
