@@ -43,7 +43,7 @@ impl TypeId {
 
     /// The layout, or `None` for a number that ggml never had or has removed.
     pub fn layout(self) -> Option<&'static TypeLayout> {
-        LAYOUTS.iter().find(|l| l.id == self)
+        BY_NUMBER.get(self.0 as usize).copied().flatten()
     }
 
     /// The type with this ggml name, in any case.
@@ -118,6 +118,17 @@ pub static LAYOUTS: &[TypeLayout] = &[
     row(39, "mxfp4", 32, 17),
 ];
 
+/// The lines of [`LAYOUTS`] at their numbers: each operand of each call asks for its own.
+static BY_NUMBER: [Option<&TypeLayout>; 64] = {
+    let mut lines = [None; 64];
+    let mut i = 0;
+    while i < LAYOUTS.len() {
+        lines[LAYOUTS[i].id.0 as usize] = Some(&LAYOUTS[i]);
+        i += 1;
+    }
+    lines
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,7 +139,7 @@ mod tests {
             assert!(pair[0].id < pair[1].id);
         }
         for l in LAYOUTS {
-            assert_eq!(TypeId::by_name(l.name), Some(l.id));
+            assert_eq!((TypeId::by_name(l.name), l.id.layout()), (Some(l.id), Some(l)));
         }
     }
 

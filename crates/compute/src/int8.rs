@@ -9,8 +9,8 @@ use crate::isa::{Isa, isa_fn};
 pub const BLOCK: usize = 32;
 /// Stored rows that are multiplied side by side, so that their chains of additions overlap.
 const TOGETHER: usize = 4;
-/// Partial sums of a row. Lane l takes elements 2l, 2l + 1, 16 + 2l and 17 + 2l of a block: what one vector
-/// instruction multiplies and adds in pairs.
+/// Partial sums of a row. Lane l takes elements 4l to 4l + 3 of a block: what two vector instructions multiply and
+/// add in pairs of pairs.
 const LANES: usize = 8;
 
 /// 1.5 * 2^23: a small number plus it is rounded to a whole one, whose two's complement ends the sum's bits.
@@ -23,8 +23,8 @@ pub struct Int8Block {
     pub scale: f32,
     /// scale times the sum of q, for types with a minimum.
     pub sum: f32,
-    /// x / scale rounded to nearest, ties to even: from -127 to 127, as wide as products need it.
-    pub q: [i16; BLOCK],
+    /// x / scale rounded to nearest, ties to even: from -127 to 127.
+    pub q: [i8; BLOCK],
 }
 
 isa_fn! {
@@ -37,7 +37,7 @@ isa_fn! {
             let scale = f32::from_bits(max) / 127.0;
             let inverse = if scale >= f32::MIN_POSITIVE { 1.0 / scale } else { 0.0 };
             for i in 0..BLOCK {
-                block.q[i] = (x[i] * inverse + ROUND).to_bits() as i16;
+                block.q[i] = (x[i] * inverse + ROUND).to_bits() as i8;
             }
             let sum: i32 = block.q.iter().map(|q| i32::from(*q)).sum();
             (block.scale, block.sum) = (scale, scale * sum as f32);
@@ -66,8 +66,8 @@ pub struct Sum {
 pub trait Path {
     /// A half-precision number.
     fn half(bits: [u8; 2]) -> f32;
-    /// lanes += scale * (products of w and q, four a lane).
-    fn add(lanes: &mut [f32; LANES], scale: f32, w: &[i16; BLOCK], q: &[i16; BLOCK]);
+    /// lanes += scale * (products of w and q, four a lane, those of each half of the block times its factor).
+    fn add(lanes: &mut [f32; LANES], scale: f32, w: &[i8; BLOCK], factors: [i16; 2], q: &[i8; BLOCK]);
 }
 
 /// The path without assumptions.
@@ -80,11 +80,11 @@ impl Path for Plain {
     }
 
     #[inline(always)]
-    fn add(lanes: &mut [f32; LANES], scale: f32, w: &[i16; BLOCK], q: &[i16; BLOCK]) {
+    fn add(lanes: &mut [f32; LANES], scale: f32, w: &[i8; BLOCK], factors: [i16; 2], q: &[i8; BLOCK]) {
         for (l, lane) in lanes.iter_mut().enumerate() {
             let product = |i: usize| i32::from(w[i]) * i32::from(q[i]);
-            let pairs = [2 * l, 2 * l + 1, 16 + 2 * l, 17 + 2 * l].map(product);
-            *lane = scale.mul_add(pairs.iter().sum::<i32>() as f32, *lane);
+            let sum: i32 = (4 * l..4 * l + 4).map(product).sum();
+            *lane = scale.mul_add((i32::from(factors[l / 4]) * sum) as f32, *lane);
         }
     }
 }
@@ -107,13 +107,18 @@ mod avx2 {
         }
 
         #[inline(always)]
-        fn add(lanes: &mut [f32; LANES], scale: f32, w: &[i16; BLOCK], q: &[i16; BLOCK]) {
+        fn add(lanes: &mut [f32; LANES], scale: f32, w: &[i8; BLOCK], factors: [i16; 2], q: &[i8; BLOCK]) {
             // SAFETY: the path is taken only where the machine has AVX2 and FMA; the loads and the store are of
             // whole arrays, and need no alignment.
             unsafe {
-                let (w, q) = (w.as_ptr().cast::<__m256i>(), q.as_ptr().cast::<__m256i>());
-                let pairs = |i| _mm256_madd_epi16(_mm256_loadu_si256(w.add(i)), _mm256_loadu_si256(q.add(i)));
-                let products = _mm256_cvtepi32_ps(_mm256_add_epi32(pairs(0), pairs(1)));
+                let w = _mm256_loadu_si256(w.as_ptr().cast());
+                let q = _mm256_loadu_si256(q.as_ptr().cast());
+                // The instruction multiplies unsigned with signed bytes: the sign goes over to q, which is never
+                // -128. A pair is at most 2 * 128 * 127, so nothing saturates.
+                let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
+                let [low, high] = factors.map(|f| _mm_set1_epi16(f));
+                let fours = _mm256_madd_epi16(pairs, _mm256_set_m128i(high, low));
+                let products = _mm256_cvtepi32_ps(fours);
                 let sum = _mm256_fmadd_ps(_mm256_set1_ps(scale), products, _mm256_loadu_ps(lanes.as_ptr()));
                 _mm256_storeu_ps(lanes.as_mut_ptr(), sum);
             }

@@ -56,7 +56,7 @@ impl View {
         if self.rows == 0 {
             return 0;
         }
-        self.bytes_of((self.rows - 1) * self.stride) + self.row_bytes()
+        self.bytes_of((self.rows - 1) * self.stride + self.cols)
     }
 
     /// Columns `start .. start + cols` of every row.

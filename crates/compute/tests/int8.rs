@@ -26,7 +26,7 @@ fn an_activation_is_off_by_half_a_step_at_most() {
         for (x, block) in x.chunks(BLOCK).zip(round(isa, &x)) {
             let largest = x.iter().fold(0f32, |m, v| m.max(v.abs()));
             assert_eq!(block.scale, largest / 127.0);
-            let sum: i16 = block.q.iter().sum();
+            let sum: i16 = block.q.iter().map(|q| i16::from(*q)).sum();
             assert_eq!(block.sum, block.scale * f32::from(sum));
             assert_eq!(block.q.iter().map(|q| q.abs()).max(), Some(127));
             for (x, q) in x.iter().zip(block.q) {

@@ -29,9 +29,9 @@ impl Products<18, 1> for Q4_0 {
     fn add<P: Path>(sum: &mut Sum, b: &[u8; 18], [x]: &[Int8Block; 1]) {
         let mut q = [0; 32];
         for i in 0..16 {
-            q[i] = i16::from(b[2 + i] & 15) - 8;
-            q[i + 16] = i16::from(b[2 + i] >> 4) - 8;
+            q[i] = (b[2 + i] & 15) as i8 - 8;
+            q[i + 16] = (b[2 + i] >> 4) as i8 - 8;
         }
-        P::add(&mut sum.lanes, P::half([b[0], b[1]]) * x.scale, &q, &x.q);
+        P::add(&mut sum.lanes, P::half([b[0], b[1]]) * x.scale, &q, [1, 1], &x.q);
     }
 }

@@ -29,10 +29,10 @@ impl Products<20, 1> for Q4_1 {
     fn add<P: Path>(sum: &mut Sum, b: &[u8; 20], [x]: &[Int8Block; 1]) {
         let mut q = [0; 32];
         for i in 0..16 {
-            q[i] = i16::from(b[4 + i] & 15);
-            q[i + 16] = i16::from(b[4 + i] >> 4);
+            q[i] = (b[4 + i] & 15) as i8;
+            q[i + 16] = (b[4 + i] >> 4) as i8;
         }
-        P::add(&mut sum.lanes, P::half([b[0], b[1]]) * x.scale, &q, &x.q);
+        P::add(&mut sum.lanes, P::half([b[0], b[1]]) * x.scale, &q, [1, 1], &x.q);
         sum.minima = P::half([b[2], b[3]]).mul_add(x.sum, sum.minima);
     }
 }

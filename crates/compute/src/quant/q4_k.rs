@@ -57,10 +57,10 @@ impl Products<144, 8> for Q4K {
             let (mut low, mut high) = ([0; 32], [0; 32]);
             for i in 0..32 {
                 let both = b[16 + pair * 32 + i];
-                (low[i], high[i]) = (i16::from(both & 15), i16::from(both >> 4));
+                (low[i], high[i]) = ((both & 15) as i8, (both >> 4) as i8);
             }
             for (j, q) in [(2 * pair, low), (2 * pair + 1, high)] {
-                P::add(&mut sum.lanes, d * scales[j] * x[j].scale, &q, &x[j].q);
+                P::add(&mut sum.lanes, d * scales[j] * x[j].scale, &q, [1, 1], &x[j].q);
                 sum_minima = minima[j].mul_add(x[j].sum, sum_minima);
             }
         }

@@ -40,15 +40,15 @@ impl Products<210, 8> for Q6K {
         for half in 0..2 {
             let (low, high) = (&b[half * 64..][..64], &b[128 + half * 32..][..32]);
             for k in 0..4 {
-                // s (q - 32) is at most 4096, so that a lane's sum is below 2^21: exact as a float, too.
                 let mut q = [0; 32];
                 for i in 0..32 {
                     let bits = low[(k % 2) * 32 + i] >> (4 * (k / 2)) & 15 | (high[i] >> (2 * k) & 3) << 4;
-                    let s = i16::from(b[192 + half * 8 + k * 2 + i / 16] as i8);
-                    q[i] = s * (i16::from(bits) - 32);
+                    q[i] = bits as i8 - 32;
                 }
+                // s (q - 32) is at most 4096, so that a lane's sum is below 2^21: exact as a float, too.
+                let s = |i: usize| i16::from(b[192 + half * 8 + k * 2 + i] as i8);
                 let x = &x[half * 4 + k];
-                P::add(&mut sum.lanes, d * x.scale, &q, &x.q);
+                P::add(&mut sum.lanes, d * x.scale, &q, [s(0), s(1)], &x.q);
             }
         }
     }

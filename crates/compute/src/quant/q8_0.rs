@@ -27,9 +27,9 @@ impl Products<34, 1> for Q8_0 {
     fn add<P: Path>(sum: &mut Sum, b: &[u8; 34], [x]: &[Int8Block; 1]) {
         let mut q = [0; 32];
         for i in 0..32 {
-            q[i] = i16::from(b[2 + i] as i8);
+            q[i] = b[2 + i] as i8;
         }
-        P::add(&mut sum.lanes, P::half([b[0], b[1]]) * x.scale, &q, &x.q);
+        P::add(&mut sum.lanes, P::half([b[0], b[1]]) * x.scale, &q, [1, 1], &x.q);
     }
 }
 

@@ -158,7 +158,18 @@ fn query_tile<'s>(
     for key in (0..last).step_by(KEYS) {
         let t = Tile { segment, heads, kv_head, key, n: KEYS.min(last - key) };
         let k = key_tile(keys, t, k_space);
-        tile::product(isa, n, KEYS, width, Left { data: q_tile, outer: wide, inner: 1 }, k, scores, false);
+        // Keys beyond the last one are not looked at: in decoding half of a tile, on average.
+        tile::product(
+            isa,
+            n,
+            KEYS,
+            padded(t.n),
+            width,
+            Left { data: q_tile, outer: wide, inner: 1 },
+            k,
+            scores,
+            false,
+        );
         for i in 0..n {
             let visible = (base + first + i + 1).saturating_sub(key).min(KEYS);
             let row = &mut scores[i * KEYS..][..KEYS];
@@ -166,7 +177,7 @@ fn query_tile<'s>(
             (max[i], sum[i]) = absorb(isa, row, visible, max[i], sum[i], out);
         }
         let v = value_tile(keys, t, v_space);
-        tile::product(isa, n, wide, t.n, Left { data: scores, outer: KEYS, inner: 1 }, v, out, true);
+        tile::product(isa, n, wide, wide, t.n, Left { data: scores, outer: KEYS, inner: 1 }, v, out, true);
     }
     State { max, sum, out }
 }
@@ -174,7 +185,8 @@ fn query_tile<'s>(
 isa_fn! {
     /// Turns the visible scores into exponentials (the others into 0) and rescales what was gathered before.
     fn absorb(row: &mut [f32], visible: usize, max: f32, sum: f32, out: &mut [f32]) -> (f32, f32) {
-        let row: &mut [f32; KEYS] = row.first_chunk_mut().expect("a tile's row");
+        let (row, beyond) = row.split_at_mut(padded(visible));
+        beyond.fill(0.0);
         row[visible..].fill(f32::NEG_INFINITY);
         let tile_max = lanes::max(row);
         let new_max = if tile_max > max { tile_max } else { max };
@@ -185,7 +197,7 @@ isa_fn! {
         for o in out.iter_mut() {
             *o *= rescale;
         }
-        (new_max, sum.mul_add(rescale, lanes::sum(KEYS, |i| row[i])))
+        (new_max, sum.mul_add(rescale, lanes::sum(row.len(), |i| row[i])))
     }
 }
 

@@ -112,8 +112,8 @@ impl Tiles<'_> {
         tile::load(x.q, row, n, head * width, width, x.heads.scale, self.q);
         tile::load(x.dout, row, n, head * width, width, 1.0, self.dout);
         let left = |data| Left { data, outer: wide, inner: 1 };
-        tile::product(x.isa, n, KEYS, width, left(self.q), self.k_t, self.p, false);
-        tile::product(x.isa, n, KEYS, width, left(self.dout), self.v_t, self.ds, false);
+        tile::product(x.isa, n, KEYS, KEYS, width, left(self.q), self.k_t, self.p, false);
+        tile::product(x.isa, n, KEYS, KEYS, width, left(self.dout), self.v_t, self.ds, false);
         for i in 0..n {
             let at = i * KEYS..(i + 1) * KEYS;
             let visible = (first + i + 1).saturating_sub(key).min(KEYS);
@@ -159,8 +159,8 @@ fn key_tile(
             let m = QUERIES.min(segment.len - query);
             t.scores(x, segment, query, m, head, first);
             let transposed = |data| Left { data, outer: 1, inner: KEYS };
-            tile::product(x.isa, n, wide, m, transposed(t.ds), t.q, t.sum_a, true);
-            tile::product(x.isa, n, wide, m, transposed(t.p), t.dout, t.sum_b, true);
+            tile::product(x.isa, n, wide, wide, m, transposed(t.ds), t.q, t.sum_a, true);
+            tile::product(x.isa, n, wide, wide, m, transposed(t.p), t.dout, t.sum_b, true);
         }
     }
     for (sum, out) in [(t.sum_a, dk), (t.sum_b, dv)] {
@@ -195,6 +195,7 @@ fn query_tile(
         tile::product(
             x.isa,
             n,
+            wide,
             wide,
             KEYS,
             Left { data: t.ds, outer: KEYS, inner: 1 },

@@ -47,23 +47,24 @@ pub fn load_transposed(x: Rows<f32>, first: usize, n: usize, col: usize, width: 
 }
 
 isa_fn! {
-    /// c[i][j] = c0[i][j] + sum over k < kn of a(i, k) b[k][j], for i < m and j < n; n is whole vectors and the
+    /// c[i][j] = c0[i][j] + sum over k < kn of a(i, k) b[k][j], for i < m and j < cols; cols is whole vectors, n the
     /// stride of b and c; c0 is the old c or, without `add`, 0.
-    pub fn product(m: usize, n: usize, kn: usize, a: Left, b: &[f32], c: &mut [f32], add: bool) {
+    #[allow(clippy::too_many_arguments)]
+    pub fn product(m: usize, n: usize, cols: usize, kn: usize, a: Left, b: &[f32], c: &mut [f32], add: bool) {
         let mut i = 0;
         while i + 4 <= m {
-            for j in (0..n).step_by(LANES) {
+            for j in (0..cols).step_by(LANES) {
                 tile::<4, 1>(i, j, n, kn, a, b, c, add);
             }
             i += 4;
         }
         while i < m {
             // One row has as many chains of additions as columns: take many, so that they overlap.
-            let wide = n / (WIDE * LANES) * WIDE * LANES;
+            let wide = cols / (WIDE * LANES) * WIDE * LANES;
             for j in (0..wide).step_by(WIDE * LANES) {
                 tile::<1, WIDE>(i, j, n, kn, a, b, c, add);
             }
-            for j in (wide..n).step_by(LANES) {
+            for j in (wide..cols).step_by(LANES) {
                 tile::<1, 1>(i, j, n, kn, a, b, c, add);
             }
             i += 1;
