@@ -43,18 +43,20 @@ impl RunDir {
         Self::with_lock(path, lock)
     }
 
-    /// Opens the directory of a run that is to go on. What a killed process left behind is removed.
+    /// Opens the directory of a run that is to go on, and removes what a killed process left unfinished; its paths are
+    /// returned.
     ///
     /// # Errors
     /// `no run`; `locked`; kind `Resource` when it cannot be written.
-    pub fn open(path: &Path) -> Result<RunDir> {
+    pub fn open(path: &Path) -> Result<(RunDir, Vec<PathBuf>)> {
         Self::config(path)?;
         let lock = Lock::acquire(&path.join("lock"))?;
         let dir = Self::with_lock(path, lock)?;
+        let mut removed = Vec::new();
         for folder in [dir.path.clone(), dir.weights_dir(), dir.checkpoints()] {
-            fs::remove_leftovers(&folder)?;
+            removed.extend(fs::remove_leftovers(&folder)?);
         }
-        Ok(dir)
+        Ok((dir, removed))
     }
 
     fn with_lock(path: &Path, lock: Lock) -> Result<RunDir> {

@@ -141,7 +141,10 @@ fn open(
     observer: &mut dyn Observer,
 ) -> Result<(RunDir, Option<Checkpoint>)> {
     let Start::Resume { allow } = start else { return Ok((RunDir::create(out)?, None)) };
-    let dir = RunDir::open(out)?;
+    let (dir, removed) = RunDir::open(out)?;
+    for path in removed {
+        observer.warning(&format!("removed {}, which was left unfinished", path.display()));
+    }
     let (found, refused) = checkpoint::latest(&dir.checkpoints())?;
     for e in &refused {
         observer.warning(&format!("checkpoint left out: {e}"));
@@ -342,11 +345,12 @@ impl Training<'_> {
             return Ok(());
         }
         let run = &self.run;
-        let disk = run.plan.disk;
-        check_space(&self.dir, disk.checkpoint_bytes + 4 * run.plan.trained_parameters)?;
+        let needed = run.plan.disk.checkpoint_bytes + 4 * run.plan.trained_parameters;
+        check_space(&self.dir, needed)?;
         if self.saved != Some(step) {
             let path = self.dir.checkpoint(step);
-            Checkpoint::save(&path, &run.engine, &run.trainer, &run.config, &self.state, &run.identity)?;
+            Checkpoint::save(&path, &run.engine, &run.trainer, &run.config, &self.state, &run.identity)
+                .map_err(|e| self.saving_failed(e, needed))?;
             self.saved = Some(step);
         }
         run.recipe.write_weights(&run.engine, &self.dir.weights(step))?;
@@ -355,6 +359,23 @@ impl Training<'_> {
         self.dir.remove_old_weights(step, run.config.keep)?;
         self.events.append("checkpoint", Some(step), json!({"phase": "train"}))?;
         self.events.sync()
+    }
+
+    /// What is needed, and what is still there.
+    fn saving_failed(&self, e: Error, needed: u64) -> Error {
+        if e.kind() != Kind::Resource {
+            return e;
+        }
+        let kept = match self.saved {
+            Some(step) => format!("the checkpoint of step {step} is kept"),
+            None => "there is no checkpoint yet".to_string(),
+        };
+        let hint = format!(
+            "a checkpoint and its weights need {} MB; {kept}; when there is room, go on with: planish tune --resume {}",
+            needed.div_ceil(1_000_000),
+            self.dir.path().display()
+        );
+        e.with_hint(hint)
     }
 
     fn evaluate(&mut self) -> Result<Option<Summary>> {

@@ -47,3 +47,34 @@ fn a_chat_that_waits_for_a_line_ends() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     drop(stdin);
 }
+
+#[test]
+fn a_run_finishes_its_step_saves_and_can_go_on() {
+    let place = Place::new();
+    place.write("data.jsonl", "{\"prompt\": \"hi\", \"completion\": \"ba be ca\"}\n".repeat(4));
+    let data = place.path("data.jsonl").display().to_string();
+    let run = place.path("run").display().to_string();
+    // Steps beyond patience, and no checkpoint in time: it must come from the signal.
+    let args = ["tune", &data, "--steps", "100000", "--save-every", "90000", "--out", &run];
+    for signal in ["-INT", "-TERM"] {
+        let mut child = match signal {
+            "-INT" => start(&place, &args),
+            _ => {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_planish"));
+                command.args(["tune", "--resume", &run]).stdout(Stdio::null()).stderr(Stdio::piped());
+                command.spawn().unwrap()
+            }
+        };
+        let stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+        let mut lines = std::io::BufRead::lines(stderr).map_while(Result::ok);
+        assert!(lines.any(|line| line.starts_with("step ")), "it takes a step");
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+        let rest: Vec<String> = lines.collect();
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        let last = rest.join("\n");
+        assert!(last.contains("a checkpoint is written") && last.contains("tune --resume"), "{last}");
+        let checkpoints = std::fs::read_dir(place.path("run/checkpoints")).unwrap().count();
+        assert_eq!(checkpoints, if signal == "-INT" { 1 } else { 2 });
+    }
+}
