@@ -16,6 +16,7 @@ mod run;
 mod run_dir;
 pub mod schedule;
 mod trainer;
+mod training;
 mod tune;
 mod watch;
 

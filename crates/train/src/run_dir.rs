@@ -156,6 +156,23 @@ impl RunDir {
         fs::symlink_replace(&target, &self.path.join("weights/latest"))
     }
 
+    /// Refuses to write `needed` bytes where not so many are free.
+    ///
+    /// # Errors
+    /// `disk full`, with both numbers.
+    pub fn check_space(&self, needed: u64) -> Result<()> {
+        match fs::free_bytes(&self.path) {
+            Some(free) if free < needed => {
+                let mb = |b: u64| b / 1_000_000;
+                let message = format!("writing needs {} MB, {} MB are free", mb(needed), mb(free));
+                Err(Error::resource("disk full", message)
+                    .in_file(&self.path)
+                    .with_hint("free some space, or choose a place on another disk with --out"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the log of events.
     ///
     /// # Errors
