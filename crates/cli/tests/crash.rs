@@ -146,6 +146,8 @@ mod faults {
                         let place = runs.place.path(&name);
                         let parent = place.parent().unwrap().display().to_string();
                         assert!(stderr.contains(&parent) && stderr.contains("hint: "), "{name}: {stderr}");
+                        let free = stderr.contains(" free");
+                        assert!(free || what != "enospc", "{name}: no word of the room there is: {stderr}");
                     }
                     other => panic!("{name}: exit code {other:?}: {stderr}"),
                 }

@@ -38,7 +38,8 @@ impl Run {
     /// # Errors
     /// Kind `Input` for model and data; kind `Resource`, with settings that would fit, for a run that does not.
     pub fn new(config: &TuneConfig) -> Result<Run> {
-        let config = config.clone();
+        // What is stored says what was used, also where the default may be another one some day.
+        let config = TuneConfig { lr: Some(config.peak_lr()), ..config.clone() };
         let model = Model::open(&config.model)?;
         let data = Data::load(&config, &model)?;
         // Before anything is allocated for the run, so that nothing is counted twice.
