@@ -4,3 +4,4 @@
 pub mod files;
 pub mod gguf_bytes;
 pub mod power_loss;
+pub mod tiny;

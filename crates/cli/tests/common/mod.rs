@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use planish_base::TypeId;
-use planish_base::rng::{Purpose, Stream};
 use planish_compute::quant::Quant;
 use planish_store::gguf::{OwnedValue, Writer};
+use planish_testkit::tiny;
 use tempfile::TempDir;
 
 /// As SmolLM and Qwen write turns.
@@ -119,25 +119,14 @@ impl Default for Tiny {
     }
 }
 
-const WIDTH: u64 = 32;
-const KV_WIDTH: u64 = 16;
-const FF: u64 = 64;
-
 impl Tiny {
     pub fn write(&self, path: &Path) {
         let (tokens, kinds, merges) = vocabulary();
         let mut w = Writer::new();
         w.set("general.architecture", self.architecture.into());
         w.set("general.name", "tiny".into());
-        for (key, value) in [
-            ("context_length", self.context),
-            ("embedding_length", WIDTH as u32),
-            ("block_count", 2),
-            ("feed_forward_length", FF as u32),
-            ("attention.head_count", 2),
-            ("attention.head_count_kv", 1),
-        ] {
-            w.set(&format!("llama.{key}"), OwnedValue::U32(value));
+        for (key, value) in [("context_length", self.context)].iter().chain(tiny::KEYS) {
+            w.set(&format!("llama.{key}"), OwnedValue::U32(*value));
         }
         w.set("llama.attention.layer_norm_rms_epsilon", OwnedValue::F32(1e-5));
         if self.tokenizer {
@@ -153,7 +142,7 @@ impl Tiny {
                 w.set("tokenizer.chat_template", template.into());
             }
         }
-        let tensors = self.tensors(tokens.len() as u64);
+        let tensors = tiny::tensors(tokens.len() as u64, TypeId::F32, self.ty);
         for (name, dims, ty) in &tensors {
             w.tensor(name, dims, *ty).unwrap();
         }
@@ -163,39 +152,14 @@ impl Tiny {
         };
         w.write(path, fill).unwrap();
     }
-
-    fn tensors(&self, vocab: u64) -> Vec<(String, Vec<u64>, TypeId)> {
-        let mut tensors = vec![
-            ("token_embd.weight".to_owned(), vec![WIDTH, vocab], TypeId::F32),
-            ("output_norm.weight".to_owned(), vec![WIDTH], TypeId::F32),
-        ];
-        for block in 0..2 {
-            let mut add = |name: &str, dims: &[u64]| {
-                let ty = if dims.len() == 1 { TypeId::F32 } else { self.ty };
-                tensors.push((format!("blk.{block}.{name}.weight"), dims.to_vec(), ty));
-            };
-            add("attn_norm", &[WIDTH]);
-            add("attn_q", &[WIDTH, WIDTH]);
-            add("attn_k", &[WIDTH, KV_WIDTH]);
-            add("attn_v", &[WIDTH, KV_WIDTH]);
-            add("attn_output", &[WIDTH, WIDTH]);
-            add("ffn_norm", &[WIDTH]);
-            add("ffn_gate", &[WIDTH, FF]);
-            add("ffn_up", &[WIDTH, FF]);
-            add("ffn_down", &[FF, WIDTH]);
-        }
-        tensors
-    }
 }
 
-/// Norms are 1, matrices random.
-fn values(i: usize, (_, dims, ty): &(String, Vec<u64>, TypeId)) -> Vec<u8> {
-    let n: u64 = dims.iter().product();
-    let mut bytes = vec![0; ty.layout().unwrap().size_of(n).unwrap() as usize];
-    let stream = Stream::new(7, Purpose::Init, i as u32);
-    let value = |j: u64| if dims.len() == 1 { 1.0 } else { stream.normal(j) as f32 * 0.3 };
+/// The bytes of tensor `i`; a type that is not written is zeros.
+fn values(i: usize, (_, dims, ty): &tiny::Tensor) -> Vec<u8> {
+    let values = tiny::values(i, dims);
+    let mut bytes = vec![0; ty.layout().unwrap().size_of(values.len() as u64).unwrap() as usize];
     if let Some(encode) = Quant::of(*ty).ok().and_then(|q| q.encode) {
-        encode(&(0..n).map(value).collect::<Vec<f32>>(), &mut bytes);
+        encode(&values, &mut bytes);
     }
     bytes
 }
