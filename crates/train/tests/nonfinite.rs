@@ -8,7 +8,7 @@ use planish_compute::{Backend, View};
 use planish_engine::Engine;
 use planish_model::{AdapterSet, AdapterSpec, LinearId, ROLES, Role, Trainable};
 use planish_text::Example;
-use planish_train::optim::{OptimSettings, OptimState, Target, of};
+use planish_train::optim::{Class, OptimSettings, OptimState, Target, of};
 use planish_train::{EvalSplit, Observer, OnNonfinite, Start, StepReport, Trainer, TuneConfig, tune};
 use tempfile::TempDir;
 
@@ -39,9 +39,9 @@ impl Run {
         let targets: Vec<Target> = base
             .chain(params)
             .enumerate()
-            .map(|(i, param)| Target { name: i.to_string(), param, weight_decay: 0.0 })
+            .map(|(i, param)| Target { name: i.to_string(), param, class: Class::Map, weight_decay: 0.0 })
             .collect();
-        let settings = OptimSettings { betas: (0.9, 0.999), eps: 1e-8 };
+        let settings = OptimSettings::USUAL;
         let state = OptimState::new(&mut engine.backend, of("adamw").unwrap(), settings, &targets).unwrap();
         let trainer = Trainer::new(&mut engine, targets, state, 1.0, 2).unwrap();
         Run { _dir: dir, engine, set, trainer, data: common::examples(8) }

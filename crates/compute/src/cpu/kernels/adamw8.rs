@@ -3,8 +3,8 @@
 use super::adamw;
 use crate::call::{AdamW8, CODE_BLOCK};
 use crate::cpu::Cx;
-use crate::isa::Isa;
 use crate::dynamic::{self, Map};
+use crate::isa::Isa;
 
 pub fn adamw8(cx: &mut Cx, c: &AdamW8) {
     let grad = cx.memory.rows::<f32>(&c.grad).vector();
