@@ -150,6 +150,27 @@ fn an_optimizer_joins_by_its_declaration_alone() {
     three_ways(&MOMENTUM, true);
 }
 
+/// Of a matrix of n elements AdamW has 8 n bytes, with moments of 8 bits 2 n and 8 for each 256 elements; in memory and
+/// in the checkpoint. Vectors have 8 n either way.
+#[test]
+fn moments_of_8_bits_take_a_quarter() {
+    let dir = TempDir::new().unwrap();
+    let model = dir.path().join("tiny.gguf");
+    common::write_model(&model, TypeId::Q8_0);
+    let bytes = |name: &str| {
+        let mut run = Run::new(&model, planish_train::optim::of(name).unwrap(), true);
+        run.steps(0..1);
+        run.save(&dir.path().join(name), 1);
+        let file = dir.path().join(name).join("optimizer.safetensors");
+        (run.trainer.slot_bytes(), std::fs::metadata(file).unwrap().len())
+    };
+    let ((many, long), (few, short)) = (bytes("adamw"), bytes("adamw8"));
+    let (vectors, matrices) = (5 * 32, 64 * 32 + 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 32 * 64));
+    assert_eq!((many, few), (8 * (vectors + matrices), 8 * vectors + 2 * matrices + 8 * matrices / 256));
+    // Each slot has a line of some hundred bytes.
+    assert!((many..many + 6_000).contains(&long) && (few..few + 12_000).contains(&short), "{long} {short}");
+}
+
 #[test]
 fn a_checkpoint_of_another_run_is_refused() {
     let dir = TempDir::new().unwrap();
