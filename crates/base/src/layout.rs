@@ -34,6 +34,8 @@ impl TypeId {
     pub const Q4_K: TypeId = TypeId(12);
     /// 6 bits in super-blocks of 256.
     pub const Q6_K: TypeId = TypeId(14);
+    /// 8-bit integer.
+    pub const I8: TypeId = TypeId(24);
     /// 32-bit integer.
     pub const I32: TypeId = TypeId(26);
     /// 64-bit float.

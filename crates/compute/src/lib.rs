@@ -13,6 +13,7 @@ pub const NUMERICS_VERSION: u32 = 1;
 pub mod backend;
 pub mod call;
 pub mod cpu;
+pub mod dynamic;
 pub mod int8;
 pub mod isa;
 pub mod program;

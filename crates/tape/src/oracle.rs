@@ -3,6 +3,8 @@
 //! Nothing here is shared with the kernels; formulas are written as in a textbook. An f32 element of a buffer is held
 //! as f64, so finite differences through it are good to nine digits.
 
+mod update;
+
 use planish_base::math::exp_f64;
 use planish_base::rng::philox4x32_10;
 use planish_base::{Result, TypeId};
@@ -186,6 +188,17 @@ impl Backend for Oracle {
             Call::TopK(c) => self.top_k(c),
             Call::Dropout(c) => self.dropout(c),
             Call::AdamW(c) => self.adamw(c),
+            Call::Sgd(c) => self.sgd(c),
+            Call::Lion(c) => self.lion(c),
+            Call::FactoredMoments(c) => self.factored_moments(c),
+            Call::FactoredSquares(c) => self.factored_squares(c),
+            Call::FactoredStep(c) => self.factored_step(c),
+            Call::AdamW8(c) => self.adamw8(c),
+            Call::Momentum(c) => self.momentum(c),
+            Call::Normalise(c) => self.normalise(c),
+            Call::Descend(c) => self.descend(c),
+            Call::Extrapolate(c) => self.extrapolate(c),
+            Call::ScheduleFree(c) => self.schedule_free(c),
             Call::SumSquares(c) => {
                 self.each(&c.out, |o, _, i| {
                     let block = i * SUM_BLOCK..((i + 1) * SUM_BLOCK).min(c.x.cols);
@@ -446,19 +459,6 @@ impl Oracle {
             let dropped = random < (f64::from(c.p) * 4_294_967_296.0).floor();
             if dropped { 0.0 } else { o.get(&c.x, r, j) / (1.0 - f64::from(c.p)) }
         });
-    }
-
-    fn adamw(&mut self, c: &call::AdamW) {
-        let [lr, b1, a1, b2, a2, eps, c1, c2, clip] = std::array::from_fn(|i| self.get(&c.hyper, 0, i));
-        for i in 0..c.grad.cols {
-            let g = self.get(&c.grad, 0, i) * clip;
-            let m = b1 * self.get(&c.m, 0, i) + a1 * g;
-            let v = b2 * self.get(&c.v, 0, i) + a2 * g * g;
-            let p = self.get(&c.param, 0, i) * (1.0 - lr * f64::from(c.weight_decay));
-            self.set(&c.m, 0, i, m);
-            self.set(&c.v, 0, i, v);
-            self.set(&c.param, 0, i, p - lr * (m / c1) / ((v / c2).sqrt() + eps));
-        }
     }
 }
 

@@ -14,7 +14,7 @@ use planish_engine::Model;
 use planish_model::AdapterSet;
 use planish_store::safetensors::{Dtype, write};
 use planish_text::{Example, LoadOptions, load, split};
-use planish_train::schedule::{Shape, of};
+use planish_train::schedule::of;
 use planish_train::{Order, TuneConfig};
 use serde_json::json;
 
@@ -32,16 +32,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let n = dataset.examples.len();
     let (train, eval) = split(config.seed, n, config.eval_split.count(n));
     let order = Order { seed: config.seed, examples: train.len(), batch_size };
-    let shape = Shape {
-        steps,
-        warmup: config.warmup.unwrap_or(steps / 20),
-        max: config.peak_lr(),
-        min: config.lr_min,
-    };
+    let shape = config.shape(steps);
     let schedule = of(&config.schedule)?;
     let encode = |i: &usize| labelled(&dataset.examples[*i]);
     let plan = json!({
-        "rank": config.rank, "alpha": config.alpha, "betas": config.betas, "eps": config.eps,
+        "rank": config.rank, "alpha": config.alpha, "betas": config.optim_settings()?.betas, "eps": config.eps,
         "targets": config.adapter()?.targets.iter().map(|r| r.name()).collect::<Vec<_>>(),
         "weight_decay": config.weight_decay, "clip": config.clip,
         "lr": (0..steps).map(|s| schedule.rate(&shape, s)).collect::<Vec<_>>(),

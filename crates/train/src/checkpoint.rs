@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use planish_base::{Error, Kind, Result};
+use planish_base::{Error, Kind, Result, TypeId};
 use planish_compute::{Backend, View};
 use planish_engine::{Engine, check_finite};
 use planish_store::fs::{self, DirWriter, SealedDir};
@@ -189,15 +189,27 @@ pub fn size(trainer: &Trainer) -> u64 {
     views.iter().map(|(_, v)| v.span()).sum::<u64>() + headers + TEXT_LIMIT
 }
 
+/// The type in files of what is trained, or of a slot.
+fn dtype(v: &View) -> Dtype {
+    match v.dtype {
+        TypeId::F32 => Dtype::F32,
+        TypeId::F64 => Dtype::F64,
+        TypeId::I8 => Dtype::U8,
+        _ => unreachable!("no slot is {}", v.dtype.name()),
+    }
+}
+
 fn write_views(out: &mut dyn Write, engine: &Engine, views: &[(String, View)]) -> Result<()> {
-    let specs: Vec<TensorSpec> =
-        views.iter().map(|(name, v)| (name.clone(), Dtype::F32, vec![v.rows, v.cols])).collect();
+    let spec = |(name, v): &(String, View)| (name.clone(), dtype(v), vec![v.rows, v.cols]);
+    let specs: Vec<TensorSpec> = views.iter().map(spec).collect();
     let mut data = Vec::new();
     safetensors::write_to(out, &specs, &BTreeMap::new(), &mut |i, out| {
         let (name, view) = &views[i];
         data.resize(view.span() as usize, 0);
         engine.backend.download(view, &mut data);
-        check_finite(name, &data).map_err(|e| e.with_kind(Kind::Diverged))?;
+        if view.dtype == TypeId::F32 {
+            check_finite(name, &data).map_err(|e| e.with_kind(Kind::Diverged))?;
+        }
         out.write_all(&data).map_err(fs::write_failed)
     })
 }
@@ -209,10 +221,11 @@ fn read_views(file: &SafeTensors, engine: &mut Engine, views: &[(String, View)])
     }
     for (name, view) in views {
         let tensor = file.get(name).ok_or_else(|| bad(format!("tensor `{name}` is missing")))?;
-        if tensor.dtype != Dtype::F32 || tensor.shape != [view.rows, view.cols] {
+        let expected = dtype(view);
+        if tensor.dtype != expected || tensor.shape != [view.rows, view.cols] {
             let (rows, cols) = (view.rows, view.cols);
             let what = format!("tensor `{name}` is {} {:?}", tensor.dtype, tensor.shape);
-            return Err(bad(format!("{what}, expected F32 [{rows}, {cols}]")));
+            return Err(bad(format!("{what}, expected {expected} [{rows}, {cols}]")));
         }
         engine.backend.upload(view, tensor.data);
     }

@@ -7,7 +7,8 @@ use planish_model::{AdapterSpec, Role};
 use planish_text::LengthPolicy;
 use serde::{Deserialize, Serialize};
 
-use crate::{optim, schedule};
+use crate::optim::{self, OptimSettings};
+use crate::schedule::{self, Shape};
 
 const MAX_BATCH: usize = 1 << 20;
 /// While the newest checkpoint is being written, the one before it is what can be relied on.
@@ -118,10 +119,18 @@ pub struct TuneConfig {
     pub schedule: String,
     /// Steps of linear warm-up; without it a twentieth of all steps.
     pub warmup: Option<usize>,
+    /// How often a schedule with restarts falls; without it 4.
+    pub cycles: Option<usize>,
+    /// The share of all steps in which a schedule that is stable before falls; without it 0.2.
+    pub decay_share: Option<f64>,
     /// A line of OPTIMS.
     pub optimizer: String,
-    /// First and second moment decay.
-    pub betas: (f64, f64),
+    /// First and second moment decay; without it what is usual for the optimizer.
+    pub betas: Option<(f64, f64)>,
+    /// What stays of the sum of earlier gradients; without it what is usual for the optimizer.
+    pub momentum: Option<f64>,
+    /// Whether SGD looks at that sum one step ahead.
+    pub nesterov: bool,
     /// Added to the root of the second moment.
     pub eps: f64,
     /// Decoupled weight decay.
@@ -178,8 +187,12 @@ impl Default for TuneConfig {
             lr_min: 0.0,
             schedule: "cosine".into(),
             warmup: None,
+            cycles: None,
+            decay_share: None,
             optimizer: "adamw".into(),
-            betas: (0.9, 0.999),
+            betas: None,
+            momentum: None,
+            nesterov: false,
             eps: 1e-8,
             weight_decay: 0.0,
             decay: Decay::Matrices,
@@ -221,14 +234,15 @@ impl TuneConfig {
     /// Kind `Usage`, naming the setting, its value and what is allowed.
     pub fn check(&self) -> Result<()> {
         self.adapter()?;
-        optim::of(&self.optimizer)?;
-        schedule::of(&self.schedule)?;
+        self.check_used()?;
         let positive = |name: &str, ok: bool, value: String, allowed: &str| match ok {
             true => Ok(()),
             false => Err(Error::usage("setting", format!("{name} is {value}, expected {allowed}"))),
         };
         let rate = |x: f64| x.is_finite() && x >= 0.0;
-        let (b1, b2) = self.betas;
+        let optim = self.optim_settings()?;
+        let (b1, b2) = optim.betas;
+        let shape = self.shape(1);
         // The examples of a step are listed in memory.
         let batch = (1..=MAX_BATCH).contains(&self.batch_size);
         positive("batch-size", batch, self.batch_size.to_string(), &format!("1 to {MAX_BATCH}"))?;
@@ -251,6 +265,11 @@ impl TuneConfig {
             format!("{b1}, {b2}"),
             "in [0, 1)",
         )?;
+        let momentum = optim.momentum;
+        positive("momentum", (0.0..1.0).contains(&momentum), momentum.to_string(), "in [0, 1)")?;
+        positive("cycles", shape.cycles > 0, shape.cycles.to_string(), "at least 1")?;
+        let share = shape.decay_share;
+        positive("decay-share", share > 0.0 && share <= 1.0, share.to_string(), "more than 0, at most 1")?;
         positive("eps", self.eps > 0.0 && self.eps.is_finite(), self.eps.to_string(), "more than 0")?;
         let every = [
             ("eval-every", self.eval_every),
@@ -284,6 +303,79 @@ impl TuneConfig {
 
     /// The highest learning rate.
     pub fn peak_lr(&self) -> f64 {
-        self.lr.unwrap_or(if self.full { FULL_LR } else { ADAPTER_LR })
+        let usual = if self.full { FULL_LR } else { ADAPTER_LR };
+        self.lr.unwrap_or_else(|| usual * optim::of(&self.optimizer).map_or(1.0, |o| o.rate))
+    }
+
+    /// The learning rates of a run of so many steps.
+    pub fn shape(&self, steps: usize) -> Shape {
+        Shape {
+            steps,
+            warmup: self.warmup.unwrap_or(steps / 20),
+            max: self.peak_lr(),
+            min: self.lr_min,
+            cycles: self.cycles.unwrap_or(Shape::CYCLES),
+            decay_share: self.decay_share.unwrap_or(Shape::DECAY_SHARE),
+        }
+    }
+
+    /// The optimizer's settings: the user's, else the usual ones.
+    ///
+    /// # Errors
+    /// Kind `Usage` for an unknown optimizer.
+    pub fn optim_settings(&self) -> Result<OptimSettings> {
+        let usual = optim::of(&self.optimizer)?.usual;
+        Ok(OptimSettings {
+            betas: self.betas.unwrap_or(usual.betas),
+            momentum: self.momentum.unwrap_or(usual.momentum),
+            eps: self.eps,
+            nesterov: self.nesterov,
+        })
+    }
+
+    /// The same settings with the rate and those of optimizer and schedule written out, so that a run's file says what they were.
+    ///
+    /// # Errors
+    /// Kind `Usage` for an unknown optimizer or schedule.
+    pub fn resolved(&self) -> Result<TuneConfig> {
+        let (optim, schedule) = (optim::of(&self.optimizer)?, schedule::of(&self.schedule)?);
+        let (settings, shape) = (self.optim_settings()?, self.shape(1));
+        Ok(TuneConfig {
+            betas: optim.uses.contains(&"betas").then_some(settings.betas),
+            momentum: optim.uses.contains(&"momentum").then_some(settings.momentum),
+            cycles: schedule.uses.contains(&"cycles").then_some(shape.cycles),
+            decay_share: schedule.uses.contains(&"decay-share").then_some(shape.decay_share),
+            lr: Some(self.peak_lr()),
+            ..self.clone()
+        })
+    }
+
+    /// Refuses settings that the optimizer or the schedule does not have.
+    fn check_used(&self) -> Result<()> {
+        let (optim, schedule) = (optim::of(&self.optimizer)?, schedule::of(&self.schedule)?);
+        let of_optim = [
+            ("betas", self.betas.is_some()),
+            ("momentum", self.momentum.is_some()),
+            ("nesterov", self.nesterov),
+        ];
+        for (name, given) in of_optim {
+            let having = optim::OPTIMS.iter().filter(|o| o.uses.contains(&name)).map(|o| o.name).collect();
+            check_used(name, given && !optim.uses.contains(&name), optim.name, having)?;
+        }
+        let of_schedule = [("cycles", self.cycles.is_some()), ("decay-share", self.decay_share.is_some())];
+        for (name, given) in of_schedule {
+            let all = schedule::SCHEDULES.iter();
+            let having = all.filter(|s| s.uses.contains(&name)).map(|s| s.name).collect();
+            check_used(name, given && !schedule.uses.contains(&name), schedule.name, having)?;
+        }
+        Ok(())
+    }
+}
+
+fn check_used(setting: &str, useless: bool, chosen: &str, having: Vec<&str>) -> Result<()> {
+    match useless {
+        false => Ok(()),
+        true => Err(Error::usage("setting", format!("{setting} is given, {chosen} has no such setting"))
+            .with_hint(format!("leave it out, or choose {}", having.join(" or ")))),
     }
 }

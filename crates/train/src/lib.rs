@@ -27,7 +27,7 @@ pub use identity::Identity;
 pub use optim::{OPTIMS, Optim};
 pub use plan::Plan;
 pub use run_dir::RunDir;
-pub use schedule::{SCHEDULES, Schedule};
+pub use schedule::{SCHEDULES, Schedule, Shape};
 pub use trainer::{Gradients, StepReport, Trainer};
 pub use tune::{Observer, Outcome, Start, Tuned, tune};
 pub use watch::{BestWatch, LossWatch};

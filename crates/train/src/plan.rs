@@ -25,7 +25,8 @@ pub struct Memory {
     pub gradients_bytes: u64,
     /// The optimizer's slots.
     pub slots_bytes: u64,
-    /// Activations and their gradients, of the largest micro-batch or evaluation.
+    /// Activations and their gradients, of the largest micro-batch or evaluation; they share their memory with the
+    /// temporaries of an update.
     pub activations_bytes: u64,
     /// KV cache of the samples.
     pub kv_bytes: u64,
@@ -112,7 +113,7 @@ pub fn memory(
     export_bytes: u64,
 ) -> Memory {
     let span = |views: &[(String, View)]| views.iter().map(|(_, v)| v.span()).sum::<u64>();
-    let (trained_bytes, slots_bytes) = (span(&trainer.weights()), span(&trainer.slots()));
+    let (trained_bytes, slots_bytes) = (span(&trainer.weights()), trainer.slot_bytes());
     let owned = engine.backend.allocated_bytes();
     let mut m = Memory {
         process_bytes,

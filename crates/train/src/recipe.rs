@@ -7,10 +7,10 @@ use planish_engine::{
     AdapterFile, Binding, Engine, Model, ModelfileOptions, Provenance, check_exportable, modelfile,
     write_model,
 };
-use planish_model::{AdapterSet, AdapterSpec, Trainable};
+use planish_model::{AdapterSet, AdapterSpec, Trainable, WeightEntry};
 
 use crate::config::{Decay, TuneConfig};
-use crate::optim::Target;
+use crate::optim::{Class, Target, Tensor};
 use crate::run_dir::RunDir;
 use crate::trainer::Trainer;
 
@@ -63,7 +63,8 @@ impl Recipe {
     pub fn targets(&self, engine: &Engine, config: &TuneConfig) -> Vec<Target> {
         let target = |name: String, param: planish_tape::Param| {
             let spared = config.decay == Decay::Matrices && param.view.rows == 1;
-            Target { name, param, weight_decay: if spared { 0.0 } else { config.weight_decay as f32 } }
+            let weight_decay = if spared { 0.0 } else { config.weight_decay as f32 };
+            Target { class: class(&name), name, param, weight_decay }
         };
         match self {
             Recipe::Lora { set, .. } => set
@@ -121,16 +122,42 @@ impl Recipe {
         }
     }
 
+    /// The tensors that a run trains, before anything is loaded.
+    pub fn tensors(model: &Model, config: &TuneConfig) -> Result<Vec<Tensor>> {
+        if config.full {
+            let entries = model.weights.entries.iter();
+            let tensor = |(name, e): (&String, &WeightEntry)| Tensor {
+                rows: e.rows,
+                cols: e.cols,
+                class: class(name),
+            };
+            return Ok(entries.map(tensor).collect());
+        }
+        let adapter = config.adapter()?;
+        let pair = |id| {
+            let (out, input) = model.spec.linear_shape(id);
+            [(adapter.rank, input), (out, adapter.rank)].map(|(rows, cols)| Tensor {
+                rows,
+                cols,
+                class: Class::Map,
+            })
+        };
+        Ok(model.spec.linears(&adapter.targets).into_iter().flat_map(pair).collect())
+    }
+
     /// Values that a run trains, before anything is loaded.
     pub fn trained(model: &Model, config: &TuneConfig) -> Result<u64> {
         if config.full {
             return Ok(model.spec.parameters());
         }
-        let adapter = config.adapter()?;
-        let pair = |id| {
-            let (out, input) = model.spec.linear_shape(id);
-            ((out + input) * adapter.rank) as u64
-        };
-        Ok(model.spec.linears(&adapter.targets).into_iter().map(pair).sum())
+        Ok(Self::tensors(model, config)?.iter().map(|t| t.elements() as u64).sum())
+    }
+}
+
+/// What a tensor of the model is, by its GGUF name.
+fn class(name: &str) -> Class {
+    match name {
+        "token_embd.weight" | "output.weight" => Class::Table,
+        _ => Class::Map,
     }
 }

@@ -11,7 +11,7 @@ use planish_text::Example;
 use crate::config::TuneConfig;
 use crate::data::{Data, Order};
 use crate::identity::Identity;
-use crate::optim::{self, OptimSettings, OptimState};
+use crate::optim::{self, OptimState};
 use crate::plan::{self, Choice, Plan, Room, Time, Tokens};
 use crate::recipe::Recipe;
 use crate::schedule::Shape;
@@ -38,8 +38,7 @@ impl Run {
     /// # Errors
     /// Kind `Input` for model and data; kind `Resource`, with settings that would fit, for a run that does not.
     pub fn new(config: &TuneConfig) -> Result<Run> {
-        // What is stored says what was used, also where the default may be another one some day.
-        let config = TuneConfig { lr: Some(config.peak_lr()), ..config.clone() };
+        let config = config.resolved()?;
         let model = Model::open(&config.model)?;
         let data = Data::load(&config, &model)?;
         // Before anything is allocated for the run, so that nothing is counted twice.
@@ -47,7 +46,7 @@ impl Run {
         let optim = optim::of(&config.optimizer)?;
         let trained = Recipe::trained(&model, &config)?;
         let room = Room::new(&config);
-        let state = process_bytes + 4 * trained * (2 + optim.slots.len() as u64);
+        let state = process_bytes + 8 * trained + optim.slot_bytes(&Recipe::tensors(&model, &config)?);
         if !room.holds(state, process_bytes) {
             return Err(room.refusal(state, process_bytes, None));
         }
@@ -56,7 +55,7 @@ impl Run {
         let mut engine = Engine::new(model, options)?;
         let recipe = Recipe::new(&mut engine, &config)?;
         let targets = recipe.targets(&engine, &config);
-        let settings = OptimSettings { betas: config.betas, eps: config.eps };
+        let settings = config.optim_settings()?;
         let state = OptimState::new(&mut engine.backend, optim, settings, &targets)?;
         let trainer = Trainer::new(&mut engine, targets, state, config.clip, config.micro_batch)?;
         let order = Order { seed: config.seed, examples: data.train.len(), batch_size: config.batch_size };
@@ -99,7 +98,8 @@ impl Run {
         (self.plan.micro_batch, self.plan.recompute) = (choice.micro_batch, choice.recompute);
         let micro_batches = self.micro_batches();
         let (adapters, eval) = (self.recipe.adapters(), self.data.eval_examples());
-        let activations = plan::activations(&self.engine, &adapters, &micro_batches, &eval);
+        let activations =
+            plan::activations(&self.engine, &adapters, &micro_batches, &eval).max(self.trainer.arena_bytes());
         let export = self.recipe.export_bytes(&self.trainer);
         let memory = plan::memory(&self.engine, &self.trainer, process_bytes, activations, export);
         self.plan.memory = memory;
@@ -156,9 +156,7 @@ impl Run {
 
     /// The learning rates.
     pub fn shape(&self) -> Shape {
-        let steps = self.plan.steps;
-        let warmup = self.config.warmup.unwrap_or(steps / 20);
-        Shape { steps, warmup, max: self.config.peak_lr(), min: self.config.lr_min }
+        self.config.shape(self.plan.steps)
     }
 
     /// Steps between checkpoints.

@@ -73,9 +73,19 @@ impl Trainer {
         self.targets.iter().map(|t| (t.name.clone(), t.param.view)).collect()
     }
 
-    /// The optimizer's slots by name: that of the tensor, and that of the slot.
+    /// The optimizer's slots that outlive a step by name: that of the tensor, and that of the slot.
     pub fn slots(&self) -> Vec<(String, View)> {
         self.optimizer.slots(&self.targets)
+    }
+
+    /// Bytes of all of the optimizer's slots.
+    pub fn slot_bytes(&self) -> u64 {
+        self.optimizer.slot_bytes()
+    }
+
+    /// Bytes of arena that an update needs.
+    pub fn arena_bytes(&self) -> u64 {
+        self.optimizer.arena_bytes()
     }
 
     /// Updates so far: what the optimizer's bias correction counts.
@@ -173,6 +183,23 @@ impl Trainer {
         lr: f64,
         seed: u64,
     ) -> Result<StepReport> {
+        self.optimizer.begin(&mut engine.backend, lr, self.updates + 1);
+        let report = self.update(engine, adapters, examples, step, lr, seed);
+        if report.is_err() {
+            self.optimizer.abandon(&mut engine.backend);
+        }
+        report
+    }
+
+    fn update(
+        &mut self,
+        engine: &mut Engine,
+        adapters: &[&AdapterSet],
+        examples: &[&Example],
+        step: usize,
+        lr: f64,
+        seed: u64,
+    ) -> Result<StepReport> {
         let Gradients { loss_sum, tokens, trained } =
             self.gradients(engine, adapters, examples, step, seed)?;
         let (loss, grad_norm) = (loss_sum / trained.max(1) as f64, self.grad_norm(engine));
@@ -182,8 +209,9 @@ impl Trainer {
         }
         // The small term is PyTorch's, so that clipped runs agree.
         let clip = if self.clip > 0.0 { (self.clip / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
+        engine.reserve(self.optimizer.arena_bytes())?;
+        self.optimizer.step(&mut engine.backend, lr, self.updates + 1, clip)?;
         self.updates += 1;
-        self.optimizer.step(&mut engine.backend, lr, self.updates, clip);
         Ok(StepReport { loss, grad_norm, lr, tokens, trained })
     }
 }

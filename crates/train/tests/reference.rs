@@ -10,10 +10,10 @@ use planish_store::safetensors::SafeTensors;
 use planish_testkit::files::needed;
 use planish_text::Example;
 use planish_train::Trainer;
-use planish_train::optim::{OptimSettings, OptimState, Target, of};
+use planish_train::optim::{Class, OptimSettings, OptimState, Target, of};
 use serde_json::Value;
 
-const SETTINGS: OptimSettings = OptimSettings { betas: (0.9, 0.999), eps: 1e-8 };
+const SETTINGS: OptimSettings = OptimSettings::USUAL;
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden/llama").join(name)
@@ -42,12 +42,16 @@ fn batches(v: &Value) -> Vec<Vec<Example>> {
 
 fn full_targets(engine: &Engine, decay: f32) -> Vec<Target> {
     let trainable = engine.params.trainable();
-    trainable.map(|n| Target { name: n.name.clone(), param: n.param, weight_decay: decay }).collect()
+    trainable
+        .map(|n| Target { name: n.name.clone(), param: n.param, class: Class::Map, weight_decay: decay })
+        .collect()
 }
 
 fn adapter_targets(set: &AdapterSet, decay: f32) -> Vec<Target> {
     let params = set.pairs().flat_map(|(_, p)| [p.a, p.b]);
-    params.map(|param| Target { name: String::new(), param, weight_decay: decay }).collect()
+    params
+        .map(|param| Target { name: String::new(), param, class: Class::Map, weight_decay: decay })
+        .collect()
 }
 
 fn trainer(engine: &mut Engine, targets: Vec<Target>, clip: f64, micro_batch: usize) -> Trainer {

@@ -15,7 +15,7 @@ use planish_compute::call::AdamW;
 use planish_engine::Engine;
 use planish_model::{AdapterSet, AdapterSpec, ROLES, Trainable};
 use planish_text::Example;
-use planish_train::optim::{OptimSettings, OptimState, Target};
+use planish_train::optim::{Class, OptimSettings, OptimState, Slot, Target};
 use planish_train::{Checkpoint, Identity, OPTIMS, Optim, State, Trainer, TuneConfig};
 use tempfile::TempDir;
 
@@ -39,7 +39,10 @@ impl Run {
             AdapterSpec { rank: 4, alpha: 8.0, rslora: false, targets: ROLES.to_vec(), dropout: 0.1 };
         let spec = engine.model.spec.clone();
         let set = (!full).then(|| AdapterSet::init(&mut engine.backend, &spec, &adapter, 3).unwrap());
-        let target = |name: String, param| Target { name, param, weight_decay: 0.01 };
+        let target = |name: String, param| {
+            let class = if name.starts_with("token_embd") { Class::Table } else { Class::Map };
+            Target { name, param, class, weight_decay: 0.01 }
+        };
         let targets: Vec<Target> = match &set {
             Some(set) => set
                 .pairs()
@@ -48,8 +51,7 @@ impl Run {
                 .collect(),
             None => engine.params.trainable().map(|n| target(n.name.clone(), n.param)).collect(),
         };
-        let settings = OptimSettings { betas: (0.9, 0.999), eps: 1e-8 };
-        let state = OptimState::new(&mut engine.backend, optim, settings, &targets).unwrap();
+        let state = OptimState::new(&mut engine.backend, optim, optim.usual, &targets).unwrap();
         let trainer = Trainer::new(&mut engine, targets, state, 1.0, 2).unwrap();
         Run { engine, set, trainer, data: common::examples(9) }
     }
@@ -129,12 +131,16 @@ fn every_optimizer_resumes_bit_for_bit_with_all_weights() {
 /// An optimizer that is in no table: one slot that is an average, one that is not used.
 static MOMENTUM: Optim = Optim {
     name: "momentum",
-    slots: &["average", "unused"],
+    uses: &[],
+    usual: OptimSettings::USUAL,
+    rate: 1.0,
+    slots: |t| ["average", "unused"].map(|name| Slot::vector(name, t.elements())).to_vec(),
     hyper: |_, lr, _, clip| [lr, 0.9, 0.1, 1.0, 0.0, 1.0, 1.0, 1.0, clip].map(|x| x as f32).to_vec(),
-    step: |t, hyper| {
+    step: |tape, t, hyper| {
         let (m, v) = (t.slots[0], t.slots[1]);
-        AdamW { grad: t.grad, hyper, param: t.param, m, v, weight_decay: t.weight_decay }.into()
+        tape.call(AdamW { grad: t.grad, hyper, param: t.param, m, v, weight_decay: t.weight_decay });
     },
+    detour: None,
 };
 
 /// Nothing here or in the checkpoint names an optimizer: a new line of OPTIMS is tested and saved by its slots.
@@ -142,6 +148,27 @@ static MOMENTUM: Optim = Optim {
 fn an_optimizer_joins_by_its_declaration_alone() {
     three_ways(&MOMENTUM, false);
     three_ways(&MOMENTUM, true);
+}
+
+/// Of a matrix of n elements AdamW has 8 n bytes, with moments of 8 bits 2 n and 8 for each 256 elements; in memory and
+/// in the checkpoint. Vectors have 8 n either way.
+#[test]
+fn moments_of_8_bits_take_a_quarter() {
+    let dir = TempDir::new().unwrap();
+    let model = dir.path().join("tiny.gguf");
+    common::write_model(&model, TypeId::Q8_0);
+    let bytes = |name: &str| {
+        let mut run = Run::new(&model, planish_train::optim::of(name).unwrap(), true);
+        run.steps(0..1);
+        run.save(&dir.path().join(name), 1);
+        let file = dir.path().join(name).join("optimizer.safetensors");
+        (run.trainer.slot_bytes(), std::fs::metadata(file).unwrap().len())
+    };
+    let ((many, long), (few, short)) = (bytes("adamw"), bytes("adamw8"));
+    let (vectors, matrices) = (5 * 32, 64 * 32 + 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 32 * 64));
+    assert_eq!((many, few), (8 * (vectors + matrices), 8 * vectors + 2 * matrices + 8 * matrices / 256));
+    // Each slot has a line of some hundred bytes.
+    assert!((many..many + 6_000).contains(&long) && (few..few + 12_000).contains(&short), "{long} {short}");
 }
 
 #[test]

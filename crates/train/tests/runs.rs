@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use planish_base::{CancelToken, Kind, Result, TypeId};
 use planish_engine::score::Summary;
-use planish_train::{EvalSplit, Observer, Outcome, Start, StepReport, TuneConfig, Tuned, tune};
+use planish_train::{EvalSplit, OPTIMS, Observer, Outcome, Start, StepReport, TuneConfig, Tuned, tune};
 use tempfile::TempDir;
 
 /// A folder with the tiny model, data, and runs.
@@ -288,4 +288,63 @@ fn training_can_start_from_an_adapter() {
     place.config.rank = 2;
     let error = place.start("c", &mut Watcher::default()).unwrap_err();
     assert!(error.to_string().contains("has rank 4"), "{error}");
+}
+
+/// The whole way of every optimizer: stopped and resumed it ends with the bytes of the run that was not, however often
+/// either looked at its held-out loss.
+#[test]
+fn every_optimizer_goes_through_a_whole_run() {
+    for (optim, full) in OPTIMS.iter().flat_map(|o| [(o, false), (o, true)]) {
+        let mut place = Place::new();
+        place.config = TuneConfig {
+            optimizer: optim.name.into(),
+            full,
+            steps: Some(9),
+            eval_every: None,
+            weight_decay: 0.01,
+            lr: Some(1e-3),
+            ..place.config
+        };
+        let tuned = place.start("a", &mut Watcher::default()).unwrap();
+        place.config.eval_every = Some(2);
+        place.cancelled("b", 5);
+        let resumed = place.resume(&place.config, "b", &[], &mut Watcher::default()).unwrap();
+        assert_eq!(tuned.final_loss, resumed.final_loss, "{}", optim.name);
+        assert!(place.weights("a", 9) == place.weights("b", 9), "{} {full}", optim.name);
+        // What was not given is in the run's file, so that a later release with other defaults goes on the same way.
+        let text = std::fs::read_to_string(place.path("a/config.toml")).unwrap();
+        let stored: TuneConfig = toml::from_str(&text).unwrap();
+        let expected = |name: &str| optim.uses.contains(&name);
+        assert_eq!(stored.betas, expected("betas").then_some(optim.usual.betas));
+        assert_eq!(stored.momentum, expected("momentum").then_some(optim.usual.momentum));
+    }
+}
+
+#[test]
+fn settings_that_mean_nothing_are_refused() {
+    let refused = |change: fn(&mut TuneConfig)| {
+        let mut config = TuneConfig::default();
+        change(&mut config);
+        let error = config.check().unwrap_err();
+        assert_eq!(error.kind(), Kind::Usage);
+        format!("{error}; {}", error.hint().unwrap_or_default())
+    };
+    let message = refused(|c| c.momentum = Some(0.9));
+    assert!(message.contains("momentum is given, adamw has no such setting"), "{message}");
+    assert!(message.contains("choose sgd or muon"), "{message}");
+    let message = refused(|c| (c.optimizer, c.betas) = ("sgd".into(), Some((0.9, 0.99))));
+    assert!(message.contains("betas is given, sgd has no such setting"), "{message}");
+    let message = refused(|c| (c.optimizer, c.nesterov) = ("muon".into(), true));
+    assert!(message.contains("nesterov is given") && message.contains("choose sgd"), "{message}");
+    let message = refused(|c| c.cycles = Some(3));
+    assert!(
+        message.contains("cycles is given, cosine") && message.contains("choose cosine-restarts"),
+        "{message}"
+    );
+    let message = refused(|c| (c.schedule, c.decay_share) = ("wsd".into(), Some(0.0)));
+    assert!(message.contains("decay-share is 0, expected more than 0, at most 1"), "{message}");
+    let message = refused(|c| (c.schedule, c.cycles) = ("cosine-restarts".into(), Some(0)));
+    assert!(message.contains("cycles is 0, expected at least 1"), "{message}");
+    let message = refused(|c| (c.optimizer, c.momentum) = ("sgd".into(), Some(1.0)));
+    assert!(message.contains("momentum is 1, expected in [0, 1)"), "{message}");
 }

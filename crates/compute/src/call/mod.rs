@@ -63,6 +63,8 @@ macro_rules! calls {
     };
 }
 
+#[macro_use]
+mod update;
 mod table;
 
 use crate::view::View;
@@ -170,3 +172,6 @@ impl Views for Option<View> {
 
 /// Elements a partial sum of [`SumSquares`] covers.
 pub const SUM_BLOCK: usize = 4096;
+
+/// Elements with one scale in [`AdamW8`].
+pub const CODE_BLOCK: usize = 256;

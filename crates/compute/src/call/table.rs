@@ -1,9 +1,10 @@
-//! The calls, each with what it reads, what it writes, and its formula.
+//! The calls of passes, each with what it reads, what it writes, and its formula; those of optimizers follow from
+//! `update.rs`.
 
 use super::{Activation, Along, Direction, Heads, Product, RopeStyle, Store, Views};
 use crate::view::View;
 
-calls! {
+with_updates! {
     /// `out[i] = table[ids[i]]`.
     Embed {
         reads {
@@ -404,30 +405,6 @@ calls! {
             p: f32,
             /// Which dropout of the model this is; two never share a mask.
             stream: u32,
-        }
-    }
-    /// One AdamW step (Loshchilov and Hutter, 2019) on f32 masters, in place:
-    /// m = b1 m + (1-b1) g, v = b2 v + (1-b2) g^2, p = p (1 - lr wd) - lr m/c1 / (sqrt(v/c2) + eps), g taken times
-    /// the clip factor.
-    AdamW {
-        reads {
-            /// [1, n].
-            grad: View,
-            /// [1, 9]: lr, b1, 1 - b1, b2, 1 - b2, eps, c1 = 1 - b1^t, c2 = 1 - b2^t, clip factor; differences
-            /// are taken in double precision.
-            hyper: View,
-        }
-        writes {
-            /// [1, n].
-            param: View,
-            /// [1, n].
-            m: View,
-            /// [1, n].
-            v: View,
-        }
-        consts {
-            /// Decoupled weight decay of this tensor.
-            weight_decay: f32,
         }
     }
     /// `out[i]` = sum of the squares of block i of x, in double precision; blocks of [`super::SUM_BLOCK`] elements.

@@ -193,6 +193,10 @@ impl Element for f32 {
 impl Element for f64 {
     const TYPE: TypeId = TypeId::F64;
 }
+/// Codes, which are counted from 0.
+impl Element for u8 {
+    const TYPE: TypeId = TypeId::I8;
+}
 impl Element for u32 {
     const TYPE: TypeId = TypeId::I32;
 }

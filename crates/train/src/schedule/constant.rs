@@ -2,4 +2,4 @@
 
 use super::Schedule;
 
-pub const SCHEDULE: Schedule = Schedule { name: "constant", decay: |s, _| s.max };
+pub const SCHEDULE: Schedule = Schedule { name: "constant", uses: &[], decay: |s, _| s.max };

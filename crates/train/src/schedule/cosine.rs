@@ -2,7 +2,11 @@
 
 use planish_base::math::cos_pi;
 
-use super::Schedule;
+use super::{Schedule, Shape};
 
-pub const SCHEDULE: Schedule =
-    Schedule { name: "cosine", decay: |s, p| s.min + 0.5 * (s.max - s.min) * (1.0 + cos_pi(p)) };
+pub const SCHEDULE: Schedule = Schedule { name: "cosine", uses: &[], decay: |s, at| rate(s, at.progress()) };
+
+/// The rate at p of the way from 0 to 1.
+pub fn rate(s: &Shape, p: f64) -> f64 {
+    s.min + 0.5 * (s.max - s.min) * (1.0 + cos_pi(p))
+}

@@ -6,7 +6,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use planish_base::{Error, Result};
 use planish_store::fs;
 use planish_text::LengthPolicy;
-use planish_train::{Decay, EvalSplit, MemoryLimit, OPTIMS, OnNonfinite, SCHEDULES, TuneConfig};
+use planish_train::optim::OptimSettings;
+use planish_train::{Decay, EvalSplit, MemoryLimit, OPTIMS, OnNonfinite, SCHEDULES, Shape, TuneConfig};
 
 use crate::env;
 use crate::flags::{available_threads, length_policy};
@@ -106,6 +107,14 @@ pub struct Settings {
     #[arg(long, value_name = "N")]
     warmup: Option<usize>,
 
+    #[arg(long, value_name = "N")]
+    #[arg(help = or_default("How often the learning rate falls with --schedule cosine-restarts", Shape::CYCLES))]
+    cycles: Option<usize>,
+
+    #[arg(long, value_name = "X")]
+    #[arg(help = or_default("Share of all steps in which the learning rate falls with --schedule wsd", Shape::DECAY_SHARE))]
+    decay_share: Option<f64>,
+
     #[arg(long, value_name = "NAME")]
     #[arg(help = or_default(&format!("Optimizer: {}", names(OPTIMS, |o| o.name)), table().optimizer))]
     optimizer: Option<String>,
@@ -119,8 +128,16 @@ pub struct Settings {
     decay: Option<Decay>,
 
     #[arg(long, value_name = "B1,B2", value_parser = betas)]
-    #[arg(help = or_default("Decay of the optimizer's first and second moment", beta_pair()))]
+    #[arg(help = or_default("Decay of the optimizer's first and second moment", usual("betas", |s| format!("{},{}", s.betas.0, s.betas.1))))]
     betas: Option<(f64, f64)>,
+
+    #[arg(long, value_name = "X")]
+    #[arg(help = or_default("What stays of the sum of earlier gradients", usual("momentum", |s| s.momentum.to_string())))]
+    momentum: Option<f64>,
+
+    /// Look one step ahead in the direction of that sum (with --optimizer sgd; muon always does)
+    #[arg(long)]
+    nesterov: bool,
 
     #[arg(long, value_name = "X")]
     #[arg(help = or_default("Largest norm of the gradient; 0 never clips", table().clip))]
@@ -202,7 +219,9 @@ fn decay() -> impl TypedValueParser<Value = Decay> {
 
 fn learning_rates() -> String {
     let full = TuneConfig { full: true, ..table() };
-    format!("{:e}, with --full {:e}", table().peak_lr(), full.peak_lr())
+    let others = OPTIMS.iter().filter(|o| o.rate != 1.0);
+    let times = others.map(|o| format!("; times {} for {}", o.rate, o.name)).collect::<String>();
+    format!("{:e}, with --full {:e}{times}", table().peak_lr(), full.peak_lr())
 }
 
 /// `auto`, or bytes: `4000000000`, `4GB`, `512MiB`.
@@ -232,9 +251,18 @@ fn on_nonfinite(text: &str) -> Result<OnNonfinite, String> {
     }
 }
 
-fn beta_pair() -> String {
-    let (b1, b2) = table().betas;
-    format!("{b1},{b2}")
+/// A setting's usual value for each optimizer that has it: `1 for a, b; 2 for c`.
+fn usual(setting: &str, show: impl Fn(&OptimSettings) -> String) -> String {
+    let mut values: Vec<(String, Vec<&str>)> = Vec::new();
+    for optim in OPTIMS.iter().filter(|o| o.uses.contains(&setting)) {
+        let value = show(&optim.usual);
+        match values.iter_mut().find(|(v, _)| *v == value) {
+            Some((_, names)) => names.push(optim.name),
+            None => values.push((value, vec![optim.name])),
+        }
+    }
+    let shown = values.iter().map(|(value, names)| format!("{value} for {}", names.join(", ")));
+    shown.collect::<Vec<_>>().join("; ")
 }
 
 fn betas(text: &str) -> Result<(f64, f64), String> {
@@ -291,12 +319,23 @@ impl Settings {
         set(&mut c.max_length_policy, &self.max_length_policy);
         c.lr = self.lr.or(c.lr);
         set(&mut c.lr_min, &self.lr_min);
+        // What a file says of another schedule or optimizer means nothing to this one.
+        if self.schedule.as_ref().is_some_and(|name| *name != c.schedule) {
+            (c.cycles, c.decay_share) = (None, None);
+        }
+        if self.optimizer.as_ref().is_some_and(|name| *name != c.optimizer) {
+            (c.betas, c.momentum, c.nesterov) = (None, None, false);
+        }
         set(&mut c.schedule, &self.schedule);
+        c.cycles = self.cycles.or(c.cycles);
+        c.decay_share = self.decay_share.or(c.decay_share);
         c.warmup = self.warmup.or(c.warmup);
         set(&mut c.optimizer, &self.optimizer);
         set(&mut c.weight_decay, &self.weight_decay);
         set(&mut c.decay, &self.decay);
-        set(&mut c.betas, &self.betas);
+        c.betas = self.betas.or(c.betas);
+        c.momentum = self.momentum.or(c.momentum);
+        c.nesterov |= self.nesterov;
         set(&mut c.clip, &self.clip);
         set(&mut c.on_nonfinite, &self.on_nonfinite);
         set(&mut c.seed, &self.seed);
