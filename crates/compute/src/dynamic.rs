@@ -17,6 +17,9 @@ pub static SIGNED: Map = Map::new(1);
 /// For values that are not negative.
 pub static UNSIGNED: Map = Map::new(2);
 
+/// Searches side by side.
+const LANES: usize = 16;
+
 const POWERS: [f64; 7] = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0];
 
 impl Map {
@@ -59,14 +62,18 @@ impl Map {
         &self.values
     }
 
-    /// The code of the value nearest to x; of two, the lower.
+    /// The codes of the values nearest to each x; of two, the lower. Lanes search side by side, since a search alone
+    /// waits for each of its eight comparisons.
     #[inline(always)]
-    fn nearest(&self, x: f32) -> u8 {
-        let mut code = 0usize;
-        for step in [128, 64, 32, 16, 8, 4, 2, 1] {
-            code += if self.borders[code + step - 1] < x { step } else { 0 };
+    fn nearest<const N: usize>(&self, x: [f32; N]) -> [u8; N] {
+        let mut codes = [0u8; N];
+        for step in [128u8, 64, 32, 16, 8, 4, 2, 1] {
+            for l in 0..N {
+                let above = self.borders[usize::from(codes[l] + (step - 1))] < x[l];
+                codes[l] += step * u8::from(above);
+            }
         }
-        code as u8
+        codes
     }
 
     /// Values of codes with this scale.
@@ -79,9 +86,14 @@ impl Map {
     /// Codes of values; returns their scale, the largest magnitude.
     pub fn encode(&self, values: &[f32], codes: &mut [u8]) -> f32 {
         let scale = values.iter().fold(0f32, |m, x| m.max(x.abs()));
-        for (code, x) in codes.iter_mut().zip(values) {
-            // A block of zeros has no scale.
-            *code = self.nearest(if scale > 0.0 { x / scale } else { 0.0 });
+        // A block of zeros has no scale.
+        let unit = |x: f32| if scale > 0.0 { x / scale } else { 0.0 };
+        let ((values, rest), (codes, last)) = (values.as_chunks::<LANES>(), codes.as_chunks_mut::<LANES>());
+        for (codes, x) in codes.iter_mut().zip(values) {
+            *codes = self.nearest(x.map(unit));
+        }
+        for (code, x) in last.iter_mut().zip(rest) {
+            [*code] = self.nearest([unit(*x)]);
         }
         scale
     }
@@ -113,10 +125,10 @@ mod tests {
                 let x = if std::ptr::eq(map, &UNSIGNED) { x.abs() } else { x };
                 let distance = |v: &f32| f64::from(*v - x).abs();
                 let best = map.values.iter().map(distance).fold(f64::MAX, f64::min);
-                let got = distance(&map.values[usize::from(map.nearest(x))]);
+                let got = distance(&map.values[usize::from(map.nearest([x])[0])]);
                 assert!(got <= best + 1e-9, "{x}: off by {got:e}, best {best:e}");
             }
-            map.values.iter().enumerate().for_each(|(i, v)| assert_eq!(usize::from(map.nearest(*v)), i));
+            map.values.iter().enumerate().for_each(|(i, v)| assert_eq!(usize::from(map.nearest([*v])[0]), i));
         }
     }
 
