@@ -59,7 +59,7 @@ fn data(place: &Place, tokens: usize, vocab: u64) -> PathBuf {
 fn arguments(place: &Place, model: &Path, data: &Path, flags: &str) -> Vec<String> {
     let path = |p: &Path| p.display().to_string();
     let out = place.path("run");
-    let common = ["--steps", "2", "--eval-split", "1", "--threads", "2", "--json", "--out", &path(&out)];
+    let common = ["--steps", "1", "--eval-split", "1", "--threads", "2", "--json", "--out", &path(&out)];
     // A flag of the configuration stands for that of the same name here.
     let mut given: Vec<String> = flags.split_whitespace().map(str::to_string).collect();
     for pair in common.chunks(2).filter(|p| !flags.contains(p[0])) {

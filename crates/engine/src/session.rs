@@ -17,6 +17,8 @@ pub struct Session<'a> {
     engine: &'a mut Engine,
     adapters: Vec<&'a AdapterSet>,
     kv: KvCache,
+    /// Tokens that fit.
+    capacity: usize,
     length: usize,
     /// The list of calls for one token, reused for every token.
     decode: (Program, View),
@@ -30,12 +32,21 @@ impl<'a> Session<'a> {
     /// Kind `Resource` without memory for the KV cache or the activations of a prompt.
     pub fn new(engine: &'a mut Engine, adapters: &[&'a AdapterSet]) -> Result<Session<'a>> {
         let context = engine.context();
+        Self::of(engine, adapters, context)
+    }
+
+    /// An empty sequence of up to `context` tokens, at most the engine's.
+    ///
+    /// # Errors
+    /// As [`Session::new`].
+    pub fn of(engine: &'a mut Engine, adapters: &[&'a AdapterSet], context: usize) -> Result<Session<'a>> {
+        let context = context.clamp(1, engine.context());
         let kv_bytes = KvCache::bytes(&engine.model.spec, 1, context);
         room::check(&format!("a context of {context} tokens"), kv_bytes)?;
         let kv = KvCache::new(&mut engine.backend, &engine.model.spec, 1, context)?;
         let one = Ragged { ids: &[0], positions: &[0], segments: &[[0; 4]], rows: &[0], targets: &[] };
         let decode = record(engine, adapters, &kv, &one, Product::Dot);
-        let n = chunk(engine);
+        let n = chunk(engine).min(context);
         let zeros = vec![0; n];
         let longest = Ragged {
             ids: &zeros,
@@ -51,7 +62,7 @@ impl<'a> Session<'a> {
             return Err(e);
         }
         let logits = vec![0.0; engine.model.spec.vocab];
-        Ok(Session { engine, adapters: adapters.to_vec(), kv, length: 0, decode, logits })
+        Ok(Session { engine, adapters: adapters.to_vec(), kv, capacity: context, length: 0, decode, logits })
     }
 
     /// Tokens so far.
@@ -66,7 +77,7 @@ impl<'a> Session<'a> {
 
     /// Tokens that still fit.
     pub fn room(&self) -> usize {
-        self.engine.context() - self.length
+        self.capacity - self.length
     }
 
     /// Logits of the next token, one for each of the vocabulary.
@@ -90,12 +101,8 @@ impl<'a> Session<'a> {
     /// `token id` outside the vocabulary; `context` when it does not fit; kind `Resource` without memory.
     pub fn prefill(&mut self, ids: &[u32]) -> Result<()> {
         if ids.len() > self.room() {
-            let message = format!(
-                "{} tokens do not fit: {} of {} are taken",
-                ids.len(),
-                self.length,
-                self.engine.context()
-            );
+            let message =
+                format!("{} tokens do not fit: {} of {} are taken", ids.len(), self.length, self.capacity);
             return Err(
                 Error::input("context", message).with_hint("give a larger --context or a shorter prompt")
             );

@@ -104,13 +104,15 @@ pub struct Plan {
 const WORKER_BYTES: u64 = 1 << 20;
 
 /// The memory of a run whose passes need an arena of `activations` bytes. `process_bytes` is what the process had
-/// before anything was allocated for the run, `export_bytes` what writing the weights takes.
+/// before anything was allocated for the run, `export_bytes` what writing the weights takes, `sample` the tokens of a
+/// sample with its prompt.
 pub fn memory(
     engine: &Engine,
     trainer: &Trainer,
     process_bytes: u64,
     activations: u64,
     export_bytes: u64,
+    sample: usize,
 ) -> Memory {
     let span = |views: &[(String, View)]| views.iter().map(|(_, v)| v.span()).sum::<u64>();
     let (trained_bytes, slots_bytes) = (span(&trainer.weights()), trainer.slot_bytes());
@@ -122,7 +124,7 @@ pub fn memory(
         gradients_bytes: trained_bytes,
         slots_bytes,
         activations_bytes: activations,
-        kv_bytes: KvCache::bytes(&engine.model.spec, 1, engine.context()),
+        kv_bytes: KvCache::bytes(&engine.model.spec, 1, sample),
         checkpoint_bytes: export_bytes,
         // What the backend has allocated besides: norms, tables, batch buffers.
         scratch_bytes: owned.saturating_sub(2 * trained_bytes + slots_bytes)

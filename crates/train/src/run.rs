@@ -101,7 +101,14 @@ impl Run {
         let activations =
             plan::activations(&self.engine, &adapters, &micro_batches, &eval).max(self.trainer.arena_bytes());
         let export = self.recipe.export_bytes(&self.trainer);
-        let memory = plan::memory(&self.engine, &self.trainer, process_bytes, activations, export);
+        let memory = plan::memory(
+            &self.engine,
+            &self.trainer,
+            process_bytes,
+            activations,
+            export,
+            self.sample_context(),
+        );
         self.plan.memory = memory;
     }
 
@@ -157,6 +164,14 @@ impl Run {
     /// The learning rates.
     pub fn shape(&self) -> Shape {
         self.config.shape(self.plan.steps)
+    }
+
+    /// Tokens of a sample with its prompt; 0 where there are none.
+    pub fn sample_context(&self) -> usize {
+        match self.prompt.len() {
+            0 => 0,
+            n => (n + self.config.sample_tokens).min(self.engine.context()),
+        }
     }
 
     /// Steps between checkpoints.

@@ -201,12 +201,13 @@ impl Training<'_> {
     }
 
     fn sample(&mut self) -> Result<()> {
+        let context = self.run.sample_context();
         let Run { engine, recipe, prompt, config, .. } = &mut self.run;
         let model = engine.model.clone();
         let Some(tokenizer) = model.tokenizer.as_ref().filter(|_| !prompt.is_empty()) else {
             return Ok(());
         };
-        let mut session = Session::new(engine, &recipe.adapters())?;
+        let mut session = Session::of(engine, &recipe.adapters(), context)?;
         let mut sampler = Sampler::new(SamplerOptions::default())?;
         let tokens = config.sample_tokens.min(session.room().saturating_sub(prompt.len()));
         let stop = Stop { tokens, ..Stop::default() };

@@ -103,3 +103,29 @@ fn a_run_that_diverges_says_so() {
     let error: serde_json::Value = serde_json::from_str(&run.stderr).unwrap();
     assert_eq!(error["error"]["kind"], "diverged");
 }
+
+#[test]
+fn the_newest_run_goes_on_without_its_name() {
+    let place = place();
+    let here = |args: &[&str]| {
+        let output = planish().current_dir(place.path("")).args(args).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, stderr) = here(&["tune", "--resume"]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("runs: there is no run to go on with"), "{stderr}");
+    for id in ["one", "two"] {
+        let begun = ["tune", "tiny.gguf", "data.jsonl", "--steps", "2", "--save-every", "1", "--run-id", id];
+        assert_eq!(here(&begun).0, Some(0));
+    }
+    // The second run loses its last checkpoint, and its last weights.
+    std::fs::remove_dir_all(place.path("runs/two/checkpoints/step_2")).unwrap();
+    std::fs::remove_file(place.path("runs/two/weights/step_2.gguf")).unwrap();
+    let (code, stderr) = here(&["tune", "--resume"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("step 2: ") && !stderr.contains("step 1: "), "{stderr}");
+    assert!(place.path("runs/two/weights/step_2.gguf").exists());
+    let (code, stderr) = here(&["tune", "--resume", "runs/one", "--rank", "3", "--allow", "rank"]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("rank was 16, is 3"), "{stderr}");
+}
