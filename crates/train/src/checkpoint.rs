@@ -145,7 +145,11 @@ pub fn list(dir: &Path) -> Result<Vec<(usize, PathBuf)>> {
     if !fs::exists(dir) {
         return Ok(Vec::new());
     }
-    let number = |p: &PathBuf| p.file_name()?.to_str()?.strip_prefix("step_")?.parse().ok();
+    let number = |p: &PathBuf| -> Option<usize> {
+        let name = p.file_name()?.to_str()?;
+        let number = name.strip_prefix("step_")?.parse().ok()?;
+        (name == format!("step_{number}")).then_some(number)
+    };
     let mut found: Vec<(usize, PathBuf)> =
         fs::list_dir(dir)?.into_iter().filter_map(|p| Some((number(&p)?, p))).collect();
     found.sort();
@@ -155,12 +159,18 @@ pub fn list(dir: &Path) -> Result<Vec<(usize, PathBuf)>> {
 /// The newest checkpoint that passes its checks, and why newer ones did not. None for a run without any.
 ///
 /// # Errors
-/// `checkpoint` when there are some and none passes.
+/// `checkpoint` when there are some and none passes; kind `Resource` for one that cannot be read.
 pub fn latest(dir: &Path) -> Result<(Option<Checkpoint>, Vec<Error>)> {
     let mut refused = Vec::new();
-    for (_, path) in list(dir)?.into_iter().rev() {
+    for (number, path) in list(dir)?.into_iter().rev() {
         match Checkpoint::open(&path) {
-            Ok(checkpoint) => return Ok((Some(checkpoint), refused)),
+            Ok(c) if c.state.step == number => return Ok((Some(c), refused)),
+            Ok(c) => {
+                let message = format!("it is the checkpoint of step {} under another name", c.state.step);
+                refused.push(Error::input("checkpoint", message).in_file(&path));
+            }
+            // One that cannot be read now may be good: going back behind it would lose it.
+            Err(e) if e.kind() == Kind::Resource => return Err(e),
             Err(e) => refused.push(e),
         }
     }

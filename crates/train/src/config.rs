@@ -1,6 +1,6 @@
 //! Everything a run depends on, as plain data; stored in the run directory as config.toml.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use planish_base::{Error, Result};
 use planish_model::{AdapterSpec, Role};
@@ -13,6 +13,8 @@ use crate::schedule::{self, Shape};
 const MAX_BATCH: usize = 1 << 20;
 /// While the newest checkpoint is being written, the one before it is what can be relied on.
 const MIN_KEEP: usize = 2;
+const MAX_KEEP: usize = 1 << 20;
+const MAX_STEPS: usize = 1 << 32;
 /// Highest learning rates where none is given.
 const ADAPTER_LR: f64 = 5e-4;
 const FULL_LR: f64 = 2e-5;
@@ -247,7 +249,7 @@ impl TuneConfig {
         let batch = (1..=MAX_BATCH).contains(&self.batch_size);
         positive("batch-size", batch, self.batch_size.to_string(), &format!("1 to {MAX_BATCH}"))?;
         positive("micro-batch", self.micro_batch > 0, self.micro_batch.to_string(), "at least 1")?;
-        positive("steps", self.steps != Some(0), "0".into(), "at least 1")?;
+        self.steps.map_or(Ok(()), check_steps)?;
         positive(
             "epochs",
             self.epochs > 0.0 && self.epochs.is_finite(),
@@ -280,7 +282,8 @@ impl TuneConfig {
         for (name, value) in every {
             positive(name, value != Some(0), "0".into(), "at least 1")?;
         }
-        positive("keep", self.keep >= MIN_KEEP, self.keep.to_string(), &format!("at least {MIN_KEEP}"))?;
+        let keep = (MIN_KEEP..=MAX_KEEP).contains(&self.keep);
+        positive("keep", keep, self.keep.to_string(), &format!("{MIN_KEEP} to {MAX_KEEP}"))?;
         if self.early_stop.is_some() && self.eval_every.is_none() {
             return Err(Error::usage("setting", "early-stop needs evaluations during the run")
                 .with_hint("say how often with --eval-every"));
@@ -346,6 +349,10 @@ impl TuneConfig {
             cycles: schedule.uses.contains(&"cycles").then_some(shape.cycles),
             decay_share: schedule.uses.contains(&"decay-share").then_some(shape.decay_share),
             lr: Some(self.peak_lr()),
+            // A run may be gone on with from anywhere.
+            model: absolute(&self.model),
+            data: self.data.iter().map(|p| absolute(p)).collect(),
+            eval_data: self.eval_data.iter().map(|p| absolute(p)).collect(),
             ..self.clone()
         })
     }
@@ -378,4 +385,19 @@ fn check_used(setting: &str, useless: bool, chosen: &str, having: Vec<&str>) -> 
         true => Err(Error::usage("setting", format!("{setting} is given, {chosen} has no such setting"))
             .with_hint(format!("leave it out, or choose {}", having.join(" or ")))),
     }
+}
+
+/// Refuses numbers of steps that nobody means.
+///
+/// # Errors
+/// Kind `Usage`, with what is allowed.
+pub(crate) fn check_steps(steps: usize) -> Result<()> {
+    match (1..=MAX_STEPS).contains(&steps) {
+        true => Ok(()),
+        false => Err(Error::usage("setting", format!("steps is {steps}, expected 1 to {MAX_STEPS}"))),
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }

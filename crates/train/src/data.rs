@@ -1,5 +1,6 @@
 //! The examples of a run, and which of them a step trains on: a pure function of (seed, step).
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use planish_base::{Error, Result};
@@ -22,9 +23,15 @@ pub struct Order {
 impl Order {
     /// Indices of step `s`, counted from 0.
     pub fn step(&self, s: usize) -> Vec<usize> {
-        let mut out = Vec::with_capacity(self.batch_size);
+        self.steps_of(s..s + 1)
+    }
+
+    /// Indices of some steps, one after the other.
+    pub fn steps_of(&self, steps: Range<usize>) -> Vec<usize> {
+        let all = steps.start * self.batch_size..steps.end * self.batch_size;
+        let mut out = Vec::with_capacity(all.len());
         let mut current = (usize::MAX, Vec::new());
-        for k in s * self.batch_size..(s + 1) * self.batch_size {
+        for k in all {
             let epoch = k / self.examples;
             if current.0 != epoch {
                 current = (epoch, order(self.seed, epoch as u32, self.examples));

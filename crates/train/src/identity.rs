@@ -115,16 +115,41 @@ fn is_hash(d: &Difference) -> bool {
     [&d.before, &d.now].iter().all(|v| v.len() == 64 && v.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-fn compare<T: Serialize>(before: &T, now: &T, found: &mut Vec<Difference>) {
-    let fields = |v: &T| match serde_json::to_value(v) {
+fn fields<T: Serialize>(v: &T) -> serde_json::Map<String, serde_json::Value> {
+    match serde_json::to_value(v) {
         Ok(serde_json::Value::Object(map)) => map,
         _ => serde_json::Map::new(),
-    };
+    }
+}
+
+fn compare<T: Serialize>(before: &T, now: &T, found: &mut Vec<Difference>) {
     let text = |v: &serde_json::Value| v.as_str().map_or_else(|| v.to_string(), str::to_string);
     let (before, now) = (fields(before), fields(now));
     for (name, b) in &before {
         if let Some(n) = now.get(name).filter(|n| *n != b) {
             found.push(Difference { name: name.clone(), before: text(b), now: text(n) });
+        }
+    }
+}
+
+/// Refuses names that `--allow` cannot take.
+///
+/// # Errors
+/// Kind `Usage`, with the names that it can.
+pub fn check_names(allowed: &[String]) -> Result<()> {
+    let mut known = fields(&TuneConfig::default());
+    known.extend(fields(&Identity::default()));
+    let hashes = ["base", "data", "eval_data"];
+    let can = |n: &&String| {
+        !FIXED.contains(&n.as_str()) && (!FREE.contains(&n.as_str()) || hashes.contains(&n.as_str()))
+    };
+    let known: Vec<&String> = known.keys().filter(can).collect();
+    match allowed.iter().find(|name| !known.contains(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let names = known.iter().map(|n| n.as_str()).collect::<Vec<_>>().join(", ");
+            Err(Error::usage("allow", format!("`{name}` cannot be allowed"))
+                .with_hint(format!("one of {names}")))
         }
     }
 }

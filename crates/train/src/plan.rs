@@ -168,15 +168,28 @@ pub fn activations(
     train.unwrap_or(0).max(score::arena_bytes(engine, eval, adapters, 0))
 }
 
-/// The micro-batches of all steps.
+/// Steps whose micro-batches are looked at one by one.
+const LOOKED_AT: usize = 4096;
+
+/// The micro-batches of all steps; of a long run those of its first steps, and the longest that may come after them.
 pub fn micro_batches<'a>(
     order: &Order,
     steps: usize,
     micro_batch: usize,
     examples: &[&'a Example],
 ) -> Vec<Vec<&'a Example>> {
-    let chosen = |s: usize| order.step(s).into_iter().map(|i| examples[i]).collect::<Vec<_>>();
-    (0..steps).flat_map(|s| chosen(s).chunks(micro_batch).map(<[_]>::to_vec).collect::<Vec<_>>()).collect()
+    let chosen: Vec<&Example> =
+        order.steps_of(0..steps.min(LOOKED_AT)).into_iter().map(|i| examples[i]).collect();
+    let of_step = chosen.chunks(order.batch_size);
+    let mut all: Vec<Vec<&Example>> =
+        of_step.flat_map(|s| s.chunks(micro_batch).map(<[_]>::to_vec)).collect();
+    if steps > LOOKED_AT {
+        let mut longest = examples.to_vec();
+        longest.sort_by_key(|e| std::cmp::Reverse((e.ids.len(), e.trained_tokens())));
+        longest.truncate(micro_batch.min(order.batch_size));
+        all.push(longest);
+    }
+    all
 }
 
 /// What a run may take.

@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use planish_base::Result;
+use planish_base::{Error, Result};
 use planish_compute::{Isa, Program};
 use planish_engine::{Engine, EngineOptions, Model, score};
 use planish_store::process;
 use planish_text::Example;
 
-use crate::config::TuneConfig;
+use crate::config::{TuneConfig, check_steps};
 use crate::data::{Data, Order};
 use crate::identity::Identity;
 use crate::optim::{self, OptimState};
@@ -60,6 +60,11 @@ impl Run {
         let trainer = Trainer::new(&mut engine, targets, state, config.clip, config.micro_batch)?;
         let order = Order { seed: config.seed, examples: data.train.len(), batch_size: config.batch_size };
         let steps = config.steps.unwrap_or_else(|| order.steps(config.epochs));
+        check_steps(steps)?;
+        if config.early_stop.is_some() && data.eval_examples().is_empty() {
+            return Err(Error::usage("setting", "early-stop needs held-out examples, and there are none")
+                .with_hint("give --eval-data, or hold some out with --eval-split"));
+        }
         let identity = Identity::new(&engine, &data, trained);
         let plan = Plan { steps, trained_parameters: trained, ..Plan::default() };
         let mut run = Run { config, data, engine, recipe, trainer, order, plan, identity, prompt };
@@ -117,8 +122,16 @@ impl Run {
     }
 
     fn tokens(&self) -> Tokens {
-        let (micro_batches, eval) = (self.micro_batches(), self.data.eval_examples());
-        let count = |f: fn(&Example) -> usize| micro_batches.iter().flatten().map(|e| f(e) as u64).sum();
+        let (train, eval) = (self.data.train_examples(), self.data.eval_examples());
+        // Whole passes see every example once; what is left of the last one is looked at.
+        let drawn = self.plan.steps * self.order.batch_size;
+        let (passes, rest) = (drawn / train.len(), drawn % train.len());
+        let last = planish_text::order(self.order.seed, passes as u32, train.len());
+        let count = |f: fn(&Example) -> usize| -> u64 {
+            let whole: usize = train.iter().map(|e| f(e)).sum();
+            let part: usize = last[..rest].iter().map(|&i| f(train[i])).sum();
+            (passes * whole + part) as u64
+        };
         let evaluations = 2 + self.config.eval_every.map_or(0, |n| (self.plan.steps - 1) / n.max(1));
         let eval_tokens: usize = eval.iter().map(|e| e.ids.len()).sum();
         Tokens {

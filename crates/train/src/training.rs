@@ -34,6 +34,10 @@ impl Training<'_> {
     /// # Errors
     /// Kind `Resource` for memory and disk, `Diverged` for what is not finite.
     pub fn train(&mut self) -> Result<Tuned> {
+        if self.saved == Some(self.state.step) {
+            // A kill may have come between the checkpoint and its weights.
+            self.save()?;
+        }
         if self.saved.is_none() {
             let before = self.evaluate()?;
             self.state.before = before.map(|s| (s.total, s.tokens));
@@ -156,8 +160,13 @@ impl Training<'_> {
         }
         run.recipe.write_weights(&run.engine, &self.dir.weights(step))?;
         self.dir.set_latest(step)?;
-        checkpoint::remove_old(&self.dir.checkpoints(), step, run.config.keep)?;
-        self.dir.remove_old_weights(step, run.config.keep)?;
+        let keep = run.config.keep;
+        let removed = checkpoint::remove_old(&self.dir.checkpoints(), step, keep)
+            .and_then(|()| self.dir.remove_old_weights(step, keep));
+        // Nothing is lost when too much is kept.
+        if let Err(e) = removed {
+            self.observer.warning(&format!("an old checkpoint stays: {e}"));
+        }
         self.events.append("checkpoint", Some(step), json!({"phase": "train"}))?;
         self.events.sync()
     }

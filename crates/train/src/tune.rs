@@ -159,6 +159,7 @@ fn open(
     observer: &mut dyn Observer,
 ) -> Result<(RunDir, Option<Checkpoint>)> {
     let Start::Resume { allow } = start else { return Ok((RunDir::create(out)?, None)) };
+    identity::check_names(allow)?;
     let (dir, removed) = RunDir::open(out)?;
     for path in removed {
         observer.warning(&format!("removed {}, which was left unfinished", path.display()));

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use planish_base::{CancelToken, Kind, Result, TypeId};
 use planish_engine::score::Summary;
-use planish_train::{EvalSplit, OPTIMS, Observer, Outcome, Start, StepReport, TuneConfig, Tuned, tune};
+use planish_train::{
+    EvalSplit, OPTIMS, Observer, Outcome, RunDir, Start, StepReport, TuneConfig, Tuned, tune,
+};
 use tempfile::TempDir;
 
 /// A folder with the tiny model, data, and runs.
@@ -175,10 +177,15 @@ fn another_run_is_refused_with_a_list() {
     assert!(message.ends_with("as the same run: clip was 1.0, is 0.5"), "{message}");
     assert!(hint.ends_with("--allow clip"), "{hint}");
     // The shape of the state cannot be allowed away.
-    let (message, _) = refused(&|c| c.rank = 8, &["rank", "trained"]);
+    let (message, _) = refused(&|c| c.rank = 8, &[]);
     assert!(message.contains("rank was 4, is 8; trained was"), "{message}");
-    let (message, _) = refused(&|c| c.full = true, &["full"]);
+    let (message, _) = refused(&|c| c.full = true, &[]);
     assert!(message.contains("full was false, is true"), "{message}");
+    for name in ["rank", "trained", "threads", "nothing"] {
+        let error = place.resume(&place.config, "run", &[name], &mut Watcher::default()).unwrap_err();
+        assert_eq!((error.kind(), error.code()), (Kind::Usage, "allow"), "{name}");
+        assert!(error.hint().unwrap().contains("base") && error.hint().unwrap().contains("lr"));
+    }
     common::write_data(&place.path("other.jsonl"), &common::examples(12));
     let (message, hint) = refused(&|c| c.data = vec![place.path("other.jsonl")], &[]);
     assert!(message.contains("data was "), "{message}");
@@ -232,6 +239,71 @@ fn a_run_without_checkpoint_begins_again_and_a_folder_without_run_is_refused() {
     assert_eq!(error.code(), "no run");
     let error = place.start("a", &mut Watcher::default()).unwrap_err();
     assert_eq!((error.kind(), error.code()), (Kind::Usage, "run exists"));
+}
+
+/// What was allowed once is part of the run from its next checkpoint on, and until then is not.
+#[test]
+fn a_change_that_was_allowed_is_kept_with_the_checkpoint() {
+    let place = Place::new();
+    place.cancelled("run", 4);
+    let changed = TuneConfig { lr: Some(1e-3), ..place.config.clone() };
+    let before = RunDir::config(&place.path("run")).unwrap();
+    assert_eq!(before.lr, place.config.lr);
+    let mut watcher = Watcher { cancel_after: Some(9), ..Watcher::default() };
+    place.resume(&changed, "run", &["lr"], &mut watcher).unwrap();
+    let stored = RunDir::config(&place.path("run")).unwrap();
+    assert_eq!(stored.lr, Some(1e-3));
+    // As a kill before the first checkpoint with the change would leave it.
+    std::fs::write(place.path("run/config.toml"), before.to_toml().unwrap()).unwrap();
+    assert_eq!(RunDir::config(&place.path("run")).unwrap().lr, Some(1e-3));
+    assert_eq!(place.resume(&stored, "run", &[], &mut Watcher::default()).unwrap().steps, 20);
+}
+
+#[test]
+fn a_checkpoint_under_another_name_is_not_the_newest() {
+    let place = Place::new();
+    let whole = place.start("a", &mut Watcher::default()).unwrap();
+    let checkpoints = place.path("a/checkpoints");
+    for name in ["step_99", "step_020", "step_+20"] {
+        std::fs::create_dir(checkpoints.join(name)).unwrap();
+        for file in names(&checkpoints.join("step_16")) {
+            std::fs::copy(checkpoints.join("step_16").join(&file), checkpoints.join(name).join(&file))
+                .unwrap();
+        }
+    }
+    let mut watcher = Watcher::default();
+    let again = place.resume(&place.config, "a", &[], &mut watcher).unwrap();
+    assert_eq!((again.steps, watcher.losses.len()), (whole.steps, 0));
+    assert!(watcher.warnings.iter().any(|w| w.contains("step_99") && w.contains("step 16")));
+    // Weights that a kill kept from being written are made up for.
+    let weights = place.weights("a", 20);
+    std::fs::remove_file(place.path("a/weights/step_20.gguf")).unwrap();
+    place.resume(&place.config, "a", &[], &mut Watcher::default()).unwrap();
+    assert!(place.weights("a", 20) == weights);
+}
+
+#[derive(Default)]
+struct Planned(planish_train::Plan);
+
+impl Observer for Planned {
+    fn plan(&mut self, plan: &planish_train::Plan) {
+        self.0 = plan.clone();
+    }
+}
+
+#[test]
+fn long_runs_are_planned_at_once() {
+    let place = Place::new();
+    let plan = |steps: Option<usize>, epochs: f64| {
+        let mut seen = Planned::default();
+        let config = TuneConfig { steps, epochs, ..place.config.clone() };
+        tune(&config, &place.path("p"), &Start::Plan, &CancelToken::new(), &mut seen).map(|_| seen.0)
+    };
+    // Nine examples in batches of four: nine steps are four passes.
+    let (short, long) = (plan(Some(9), 1.0).unwrap(), plan(Some(9 * 400_000_000), 1.0).unwrap());
+    assert_eq!(long.tokens.run_tokens, short.tokens.run_tokens * 400_000_000);
+    assert_eq!(plan(Some(1 << 40), 1.0).unwrap_err().kind(), Kind::Usage);
+    assert_eq!(plan(None, 1e300).unwrap_err().kind(), Kind::Usage);
 }
 
 #[test]

@@ -125,7 +125,17 @@ fn the_newest_run_goes_on_without_its_name() {
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stderr.contains("step 2: ") && !stderr.contains("step 1: "), "{stderr}");
     assert!(place.path("runs/two/weights/step_2.gguf").exists());
-    let (code, stderr) = here(&["tune", "--resume", "runs/one", "--rank", "3", "--allow", "rank"]);
+    let (code, stderr) = here(&["tune", "--resume", "runs/one", "--rank", "3"]);
     assert_eq!(code, Some(2));
     assert!(stderr.contains("rank was 16, is 3"), "{stderr}");
+}
+
+#[test]
+fn names_of_runs_cannot_lead_elsewhere() {
+    let place = place();
+    for id in ["../x", "..", "/tmp/x", "a/b", "", " ", "a\nb", "-x", &"x".repeat(101)] {
+        let flag = format!("--run-id={id}");
+        let run = place.run(&["tune", "@tiny.gguf", "@data.jsonl", "--steps", "1", "--dry-run", &flag]);
+        assert_eq!(run.code, Some(2), "{id:?}: {}", run.stderr);
+    }
 }

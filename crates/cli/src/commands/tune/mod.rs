@@ -85,9 +85,21 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
 fn fresh(args: &Args) -> Result<(TuneConfig, PathBuf, Start)> {
     let config = args.settings.resolve(None)?;
     let run_id = args.run_id.clone().or_else(env::run_id).unwrap_or_else(|| format!("tune-{}", stamp()));
+    check_id(&run_id)?;
     let dir = args.out.clone().or_else(env::run_dir).unwrap_or_else(|| PathBuf::from("runs").join(&run_id));
     let start = if args.dry_run { Start::Plan } else { Start::New { run_id } };
     Ok((config, dir, start))
+}
+
+/// An id names a directory.
+fn check_id(id: &str) -> Result<()> {
+    let sound = |c: char| c.is_alphanumeric() || "._-".contains(c);
+    match (1..=100).contains(&id.len()) && !id.starts_with(['.', '-']) && id.chars().all(sound) {
+        true => Ok(()),
+        false => Err(Error::usage("run id", format!("{id:?} cannot be the name of a run")).with_hint(
+            "letters, digits, `_`, `-` and `.`, up to 100, the first not `.` or `-`; the directory is --out",
+        )),
+    }
 }
 
 fn resumed(args: &Args, named: Option<&Path>) -> Result<(TuneConfig, PathBuf, Start)> {

@@ -38,23 +38,23 @@ pub struct Settings {
     #[arg(long, value_name = "ADAPTER", conflicts_with = "full")]
     init_adapter: Option<PathBuf>,
 
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "full")]
     #[arg(help = or_default("Rank of the adapter", table().rank))]
     rank: Option<usize>,
 
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", conflicts_with = "full")]
     #[arg(help = or_default("The adapter's effect is multiplied by alpha / rank", table().alpha))]
     alpha: Option<f32>,
 
-    #[arg(long, value_name = "NAMES")]
+    #[arg(long, value_name = "NAMES", conflicts_with = "full")]
     #[arg(help = or_default("Matrices that are adapted: q, k, v, o, gate, up, down, separated by commas, or all", table().targets))]
     targets: Option<String>,
 
     /// Multiply the adapter's effect by alpha / sqrt(rank) instead
-    #[arg(long)]
+    #[arg(long, conflicts_with = "full")]
     rslora: bool,
 
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", conflicts_with = "full")]
     #[arg(help = or_default("Dropout of the adapter's input", table().dropout))]
     dropout: Option<f32>,
 
@@ -345,7 +345,10 @@ impl Settings {
         }
         c.eval_every = self.eval_every.or(c.eval_every);
         c.early_stop = self.early_stop.or(c.early_stop);
-        c.save_every = self.save_every.or(c.save_every).or_else(env::checkpoint_every);
+        c.save_every = match self.save_every.or(c.save_every) {
+            None => env::checkpoint_every()?,
+            given => given,
+        };
         set(&mut c.keep, &self.keep);
         c.sample_every = self.sample_every.or(c.sample_every);
         c.sample_prompt = self.sample_prompt.clone().or(c.sample_prompt);
