@@ -1,7 +1,7 @@
 //! Dot products in integers: a row of activations rounded to int8 times rows of stored blocks.
 //!
 //! The products of a block are added as integers, so exactly; only then do they meet the scales. Blocks are added as
-//! floats from left to right in [`LANES`] partial sums, on every path the same.
+//! floats from left to right in eight partial sums, on every path the same.
 
 use crate::isa::{Isa, isa_fn};
 

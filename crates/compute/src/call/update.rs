@@ -130,7 +130,7 @@ macro_rules! with_updates {
                 }
             }
             /// [`AdamW`] with both moments as codes of 8 bits in blocks of [`super::CODE_BLOCK`] elements (Dettmers et al., 2022):
-            /// element = map[code] * scale of the block, with the dynamic maps of [`crate::dynamic`].
+            /// `element = map[code] * scale of the block`, with the dynamic maps of [`crate::dynamic`].
             AdamW8 {
                 reads {
                     /// [1, n].
