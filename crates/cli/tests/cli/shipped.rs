@@ -3,7 +3,7 @@
 use planish_testkit::files::needed;
 
 /// The first are in the program and in `planish-store` with their feature `faults`; line tables name the file.
-const MARKS: &[&str] = &["PLANISH_FAULT", "kill-before", "faults.rs"];
+const MARKS: &[&str] = &["PLANISH_FAULT", "kill-before", "fs/faults.rs"];
 
 #[test]
 fn it_cannot_be_made_to_fail() {

@@ -51,8 +51,8 @@ impl Runs {
                 command.arg(self.place.path("tiny.gguf")).arg(self.place.path("data.jsonl"));
                 command.arg("--out").arg(&dir);
                 command.args(["--steps", &steps.to_string(), "--save-every", &save_every.to_string()]);
-                command.args(["--rank", "2", "--dropout", "0.1", "--lr", "0.01", "--batch-size", "3"]);
-                if full { command.arg("--full") } else { &mut command }
+                command.args(["--lr", "0.01", "--batch-size", "3"]);
+                command.args(if full { &["--full"][..] } else { &["--rank", "2", "--dropout", "0.1"] })
             }
         };
         command.args(["--threads", &threads.to_string()]);
