@@ -136,7 +136,8 @@ fn check_run_directory(out: &Path) {
         let event: Value = serde_json::from_str(line).unwrap();
         *kinds.entry(event["kind"].as_str().unwrap().to_owned()).or_insert(0) += 1;
     }
-    let expected = [("eval", 2), ("run_end", 1), ("run_start", 1), ("sample", 2), ("step", 40)];
+    let expected =
+        [("checkpoint", 10), ("eval", 2), ("run_end", 1), ("run_start", 1), ("sample", 2), ("step", 40)];
     assert_eq!(kinds, expected.map(|(k, n)| (k.to_owned(), n)).into());
 }
 
