@@ -4,7 +4,7 @@ use planish_base::{Error, Kind, Result, TypeId};
 use planish_compute::call::{SUM_BLOCK, SumSquares, Zero};
 use planish_compute::{Backend, View};
 use planish_engine::{Engine, NonFinite, score};
-use planish_model::AdapterSet;
+use planish_model::{AdapterSet, Ragged};
 use planish_text::{Example, batch};
 
 use crate::optim::{OptimState, Target, flat};
@@ -115,17 +115,13 @@ impl Trainer {
         step: usize,
         seed: u64,
     ) -> Result<Gradients> {
-        let trained: usize = examples.iter().map(|e| e.trained_tokens()).sum();
-        let mut sum = Gradients { loss_sum: 0.0, tokens: 0, trained };
-        self.zero(engine);
-        for (i, micro) in examples.chunks(self.micro_batch).enumerate() {
-            set_dropout(engine, adapters, seed, step, i);
-            let b = batch(micro);
-            let segments = score::segments(&b);
-            let losses = engine.train_batch(&score::ragged(&b, &segments), adapters, normaliser(trained))?;
+        let mut sum = Gradients { loss_sum: 0.0, tokens: 0, trained: trained_tokens(examples) };
+        self.passes(engine, adapters, examples, step, seed, |engine, batch, normaliser, _| {
+            let losses = engine.train_batch(batch, adapters, normaliser)?;
             sum.loss_sum += losses.iter().map(|l| f64::from(*l)).sum::<f64>();
-            sum.tokens += b.tokens.len();
-        }
+            sum.tokens += batch.ids.len();
+            Ok(None::<()>)
+        })?;
         Ok(sum)
     }
 
@@ -138,24 +134,40 @@ impl Trainer {
         step: usize,
         seed: u64,
     ) -> Result<Option<(NonFinite, &'a [&'a Example])>> {
-        let trained: usize = examples.iter().map(|e| e.trained_tokens()).sum();
-        self.zero(engine);
-        for (i, micro) in examples.chunks(self.micro_batch).enumerate() {
-            set_dropout(engine, adapters, seed, step, i);
-            let b = batch(micro);
-            let segments = score::segments(&b);
-            let ragged = score::ragged(&b, &segments);
-            if let Some(found) = engine.first_nonfinite(&ragged, adapters, normaliser(trained))? {
-                return Ok(Some((found, micro)));
-            }
-        }
-        Ok(None)
+        self.passes(engine, adapters, examples, step, seed, |engine, batch, normaliser, micro| {
+            let found = engine.first_nonfinite(batch, adapters, normaliser)?;
+            Ok(found.map(|found| (found, micro)))
+        })
     }
 
-    fn zero(&self, engine: &mut Engine) {
+    /// Zeroes the gradients and calls `pass` with each micro-batch of a step, the normaliser of its losses, and its
+    /// examples, until it returns something.
+    fn passes<'a, T>(
+        &self,
+        engine: &mut Engine,
+        adapters: &[&AdapterSet],
+        examples: &'a [&'a Example],
+        step: usize,
+        seed: u64,
+        mut pass: impl FnMut(&mut Engine, &Ragged, f32, &'a [&'a Example]) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
         for t in &self.targets {
             engine.backend.exec(&Zero { x: t.param.grad.expect("a target has a gradient") }.into());
         }
+        // Makes sums of losses and gradients means over the trained tokens of the whole step.
+        let normaliser = (1.0 / trained_tokens(examples).max(1) as f64) as f32;
+        for (i, micro) in examples.chunks(self.micro_batch).enumerate() {
+            for key in adapters.iter().filter_map(|a| a.dropout_key()) {
+                let words = [seed as u32, (seed >> 32) as u32, step as u32, i as u32];
+                engine.backend.upload_u32(&key, &words);
+            }
+            let b = batch(micro);
+            let segments = score::segments(&b);
+            if let Some(result) = pass(engine, &score::ragged(&b, &segments), normaliser, micro)? {
+                return Ok(Some(result));
+            }
+        }
+        Ok(None)
     }
 
     /// Norm of all gradients together.
@@ -216,17 +228,8 @@ impl Trainer {
     }
 }
 
-/// The key of a micro-batch's dropout masks.
-fn set_dropout(engine: &mut Engine, adapters: &[&AdapterSet], seed: u64, step: usize, micro: usize) {
-    for key in adapters.iter().filter_map(|a| a.dropout_key()) {
-        let words = [seed as u32, (seed >> 32) as u32, step as u32, micro as u32];
-        engine.backend.upload_u32(&key, &words);
-    }
-}
-
-/// Makes sums of losses and gradients means over the trained tokens of the whole step.
-fn normaliser(trained: usize) -> f32 {
-    (1.0 / trained.max(1) as f64) as f32
+fn trained_tokens(examples: &[&Example]) -> usize {
+    examples.iter().map(|e| e.trained_tokens()).sum()
 }
 
 fn diverged(
