@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use planish_base::{Error, Kind, Result, TypeId};
 use planish_compute::{Backend, View};
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::TuneConfig;
 use crate::identity::Identity;
+use crate::numbered;
 use crate::trainer::Trainer;
 use crate::watch::{BestWatch, LossWatch};
 
@@ -140,29 +141,13 @@ impl Checkpoint {
     }
 }
 
-/// The checkpoints of a run, oldest first, by number; none of them has been looked into.
-pub fn list(dir: &Path) -> Result<Vec<(usize, PathBuf)>> {
-    if !fs::exists(dir) {
-        return Ok(Vec::new());
-    }
-    let number = |p: &PathBuf| -> Option<usize> {
-        let name = p.file_name()?.to_str()?;
-        let number = name.strip_prefix("step_")?.parse().ok()?;
-        (name == format!("step_{number}")).then_some(number)
-    };
-    let mut found: Vec<(usize, PathBuf)> =
-        fs::list_dir(dir)?.into_iter().filter_map(|p| Some((number(&p)?, p))).collect();
-    found.sort();
-    Ok(found)
-}
-
 /// The newest checkpoint that passes its checks, and why newer ones did not. None for a run without any.
 ///
 /// # Errors
 /// `checkpoint` when there are some and none passes; kind `Resource` for one that cannot be read.
 pub fn latest(dir: &Path) -> Result<(Option<Checkpoint>, Vec<Error>)> {
     let mut refused = Vec::new();
-    for (number, path) in list(dir)?.into_iter().rev() {
+    for (number, path) in numbered::list(dir, "")?.into_iter().rev() {
         match Checkpoint::open(&path) {
             Ok(c) if c.state.step == number => return Ok((Some(c), refused)),
             Ok(c) => {
@@ -182,14 +167,6 @@ pub fn latest(dir: &Path) -> Result<(Option<Checkpoint>, Vec<Error>)> {
                 .with_hint("the weights in weights/ may still be good: start a new run with --init-adapter"))
         }
     }
-}
-
-/// Removes all but the `keep` newest checkpoints up to `step`. A checkpoint disappears at once: a torn one must not
-/// be left behind.
-pub fn remove_old(dir: &Path, step: usize, keep: usize) -> Result<()> {
-    let mut old: Vec<(usize, PathBuf)> = list(dir)?.into_iter().filter(|(n, _)| *n <= step).collect();
-    old.truncate(old.len().saturating_sub(keep));
-    old.iter().try_for_each(|(_, path)| fs::remove_dir_all(path))
 }
 
 /// Bytes of a checkpoint on the disk, a little more than it will have.

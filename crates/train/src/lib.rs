@@ -9,6 +9,7 @@ mod config;
 mod data;
 mod events;
 mod identity;
+mod numbered;
 pub mod optim;
 pub mod plan;
 mod recipe;

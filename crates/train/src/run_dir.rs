@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::checkpoint;
 use crate::config::TuneConfig;
 use crate::events::{Events, SCHEMA};
+use crate::numbered;
 
 /// The directory of one run, which no other process can train in as long as this lives.
 #[derive(Debug)]
@@ -121,21 +122,16 @@ impl RunDir {
         self.weights_dir().join("best.gguf")
     }
 
-    /// Removes the weights of steps up to `step` but for the `keep` newest.
+    /// Removes checkpoints and weights of steps up to `step` but for the `keep` newest. A checkpoint disappears at once:
+    /// a torn one must not be left behind.
     ///
     /// # Errors
     /// Kind `Resource` when one cannot be removed.
-    pub fn remove_old_weights(&self, step: usize, keep: usize) -> Result<()> {
-        let number = |p: &PathBuf| {
-            let name = p.file_name()?.to_str()?;
-            name.strip_prefix("step_")?.strip_suffix(".gguf")?.parse::<usize>().ok()
-        };
-        let mut old: Vec<(usize, PathBuf)> =
-            fs::list_dir(&self.weights_dir())?.into_iter().filter_map(|p| Some((number(&p)?, p))).collect();
-        old.retain(|(n, _)| *n <= step);
-        old.sort();
-        old.truncate(old.len().saturating_sub(keep));
-        old.iter().try_for_each(|(_, path)| fs::remove_file(path))
+    pub fn remove_old(&self, step: usize, keep: usize) -> Result<()> {
+        let checkpoints = numbered::old(&self.checkpoints(), "", step, keep)?;
+        checkpoints.iter().try_for_each(|path| fs::remove_dir_all(path))?;
+        let weights = numbered::old(&self.weights_dir(), ".gguf", step, keep)?;
+        weights.iter().try_for_each(|path| fs::remove_file(path))
     }
 
     /// Where it is.
@@ -145,7 +141,7 @@ impl RunDir {
 
     /// The weights of step N.
     pub fn weights(&self, step: usize) -> PathBuf {
-        self.path.join("weights").join(format!("step_{step}.gguf"))
+        self.weights_dir().join(format!("step_{step}.gguf"))
     }
 
     /// The PEFT directory of the latest step.
@@ -159,7 +155,7 @@ impl RunDir {
     /// Kind `Resource` when it cannot be written.
     pub fn set_latest(&self, step: usize) -> Result<()> {
         let target = PathBuf::from(format!("step_{step}.gguf"));
-        fs::symlink_replace(&target, &self.path.join("weights/latest"))
+        fs::symlink_replace(&target, &self.weights_dir().join("latest"))
     }
 
     /// Refuses to write `needed` bytes where not so many are free.

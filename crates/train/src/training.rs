@@ -8,7 +8,7 @@ use planish_engine::{Sampler, SamplerOptions, Session, Stop, generate};
 use planish_store::{fs, process};
 use serde_json::json;
 
-use crate::checkpoint::{self, Checkpoint, State};
+use crate::checkpoint::{Checkpoint, State};
 use crate::config::OnNonfinite;
 use crate::events::{Events, now};
 use crate::run::Run;
@@ -160,11 +160,8 @@ impl Training<'_> {
         }
         run.recipe.write_weights(&run.engine, &self.dir.weights(step))?;
         self.dir.set_latest(step)?;
-        let keep = run.config.keep;
-        let removed = checkpoint::remove_old(&self.dir.checkpoints(), step, keep)
-            .and_then(|()| self.dir.remove_old_weights(step, keep));
         // Nothing is lost when too much is kept.
-        if let Err(e) = removed {
+        if let Err(e) = self.dir.remove_old(step, run.config.keep) {
             self.observer.warning(&format!("an old checkpoint stays: {e}"));
         }
         self.events.append("checkpoint", Some(step), json!({"phase": "train"}))?;
