@@ -6,7 +6,7 @@ use std::path::Path;
 use planish_base::{Error, Result, TypeId};
 use planish_compute::Backend;
 use planish_store::fs;
-use planish_store::gguf::{OwnedValue, Writer};
+use planish_store::gguf::{Gguf, OwnedValue, Writer};
 
 use crate::engine::Engine;
 use crate::merge::file_type;
@@ -16,23 +16,20 @@ use crate::model::Model;
 ///
 /// # Errors
 /// `base` for a Hugging Face directory.
-pub fn check_exportable(model: &Model) -> Result<()> {
-    match model.gguf {
-        Some(_) => Ok(()),
-        None => Err(Error::input("base", format!("{}: the base is not a GGUF file", model.path.display()))
-            .with_hint("all weights can be trained of a GGUF file only; an adapter also of a directory")),
-    }
+pub fn check_exportable(model: &Model) -> Result<&Gguf> {
+    model.gguf.as_ref().ok_or_else(|| {
+        Error::input("base", format!("{}: the base is not a GGUF file", model.path.display()))
+            .with_hint("all weights can be trained of a GGUF file only; an adapter also of a directory")
+    })
 }
 
 /// Writes the engine's weights to `out`, F32 where they are trained and as they are where not, with all metadata of
-/// the file that they were loaded from. Returns the bytes of the file, which appears whole or not at all.
+/// the file that they were loaded from. The file appears whole or not at all.
 ///
 /// # Errors
 /// As [`check_exportable`]; `not finite` for a weight that is not a number; those of writing files.
-pub fn write_model(engine: &Engine, out: &Path) -> Result<u64> {
-    let model = &engine.model;
-    check_exportable(model)?;
-    let gguf = model.gguf.as_ref().expect("checked");
+pub fn write_model(engine: &Engine, out: &Path) -> Result<()> {
+    let gguf = check_exportable(&engine.model)?;
     let trained: BTreeMap<&str, _> =
         engine.params.trainable().map(|n| (n.name.as_str(), n.param.view)).collect();
     let mut writer = Writer::new();
@@ -45,7 +42,6 @@ pub fn write_model(engine: &Engine, out: &Path) -> Result<u64> {
         let ty = if trained.contains_key(info.name.as_str()) { TypeId::F32 } else { info.ty };
         writer.tensor(&info.name, &info.dims, ty)?;
     }
-    let bytes = writer.size();
     writer.write(out, |i, sink| {
         let info = &infos[i];
         let Some(view) = trained.get(info.name.as_str()) else {
@@ -55,8 +51,7 @@ pub fn write_model(engine: &Engine, out: &Path) -> Result<u64> {
         engine.backend.download(view, &mut data);
         check_finite(&info.name, &data)?;
         sink.write_all(&data).map_err(fs::write_failed)
-    })?;
-    Ok(bytes)
+    })
 }
 
 /// Refuses f32 values that are not numbers: no file of ours holds one.

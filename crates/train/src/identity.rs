@@ -103,33 +103,32 @@ pub struct Difference {
 
 /// All differences that matter, settings first.
 pub fn differences(before: (&TuneConfig, &Identity), now: (&TuneConfig, &Identity)) -> Vec<Difference> {
-    let mut found = Vec::new();
-    compare(before.0, now.0, &mut found);
-    compare(before.1, now.1, &mut found);
-    found.retain(|d| !FREE.contains(&d.name.as_str()) || is_hash(d));
+    let mut found = compare(&bound(before.0), &bound(now.0));
+    found.extend(compare(&fields(before.1), &fields(now.1)));
     found
 }
 
-/// `data` and `eval_data` are paths among the settings, where they may change, and hashes here.
-fn is_hash(d: &Difference) -> bool {
-    [&d.before, &d.now].iter().all(|v| v.len() == 64 && v.bytes().all(|b| b.is_ascii_hexdigit()))
+/// The settings that decide what a run computes. (Its data are paths among the settings and hashes in the identity.)
+fn bound(config: &TuneConfig) -> Fields {
+    fields(config).into_iter().filter(|(name, _)| !FREE.contains(&name.as_str())).collect()
 }
 
-fn fields<T: Serialize>(v: &T) -> serde_json::Map<String, serde_json::Value> {
+type Fields = serde_json::Map<String, serde_json::Value>;
+
+fn fields<T: Serialize>(v: &T) -> Fields {
     match serde_json::to_value(v) {
         Ok(serde_json::Value::Object(map)) => map,
-        _ => serde_json::Map::new(),
+        _ => Fields::new(),
     }
 }
 
-fn compare<T: Serialize>(before: &T, now: &T, found: &mut Vec<Difference>) {
+fn compare(before: &Fields, now: &Fields) -> Vec<Difference> {
     let text = |v: &serde_json::Value| v.as_str().map_or_else(|| v.to_string(), str::to_string);
-    let (before, now) = (fields(before), fields(now));
-    for (name, b) in &before {
-        if let Some(n) = now.get(name).filter(|n| *n != b) {
-            found.push(Difference { name: name.clone(), before: text(b), now: text(n) });
-        }
-    }
+    let difference = |(name, b): (&String, &serde_json::Value)| {
+        let n = now.get(name).filter(|n| *n != b)?;
+        Some(Difference { name: name.clone(), before: text(b), now: text(n) })
+    };
+    before.iter().filter_map(difference).collect()
 }
 
 /// Refuses names that `--allow` cannot take.
@@ -137,17 +136,13 @@ fn compare<T: Serialize>(before: &T, now: &T, found: &mut Vec<Difference>) {
 /// # Errors
 /// Kind `Usage`, with the names that it can.
 pub fn check_names(allowed: &[String]) -> Result<()> {
-    let mut known = fields(&TuneConfig::default());
+    let mut known = bound(&TuneConfig::default());
     known.extend(fields(&Identity::default()));
-    let hashes = ["base", "data", "eval_data"];
-    let can = |n: &&String| {
-        !FIXED.contains(&n.as_str()) && (!FREE.contains(&n.as_str()) || hashes.contains(&n.as_str()))
-    };
-    let known: Vec<&String> = known.keys().filter(can).collect();
-    match allowed.iter().find(|name| !known.contains(name)) {
+    known.retain(|name, _| !FIXED.contains(&name.as_str()));
+    match allowed.iter().find(|name| !known.contains_key(*name)) {
         None => Ok(()),
         Some(name) => {
-            let names = known.iter().map(|n| n.as_str()).collect::<Vec<_>>().join(", ");
+            let names = known.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             Err(Error::usage("allow", format!("`{name}` cannot be allowed"))
                 .with_hint(format!("one of {names}")))
         }

@@ -86,7 +86,7 @@ impl Recipe {
                 let file = AdapterFile::from_set(engine, set, spec);
                 file.write_gguf(&engine.model, path, &Provenance::default())
             }
-            Recipe::Full => write_model(engine, path).map(|_| ()),
+            Recipe::Full => write_model(engine, path),
         }
     }
 
@@ -98,9 +98,8 @@ impl Recipe {
     pub fn write_companions(&self, engine: &Engine, dir: &RunDir, step: usize) -> Result<Option<PathBuf>> {
         let model = &engine.model;
         let weights = format!("./weights/step_{step}.gguf");
-        // The base may lie anywhere, so its path is absolute; the weights lie in the run.
-        let base = std::path::absolute(&model.path).unwrap_or_else(|_| model.path.clone());
-        let base = base.to_string_lossy();
+        // The base may lie anywhere, and its path is absolute; the weights lie in the run.
+        let base = model.path.to_string_lossy();
         let (from, adapter) = match self {
             Recipe::Lora { .. } => (base.as_ref(), Some(weights.as_str())),
             Recipe::Full => (weights.as_str(), None),
