@@ -36,7 +36,7 @@ impl Recipe {
     /// Makes what the recipe needs beside the base.
     ///
     /// # Errors
-    /// Those of reading an adapter to start from; kind `Resource` without memory.
+    /// `base` for a base of which all weights cannot be trained; kind `Resource` without memory.
     pub fn new(engine: &mut Engine, config: &TuneConfig) -> Result<Recipe> {
         if config.full {
             check_exportable(&engine.model)?;
@@ -44,11 +44,17 @@ impl Recipe {
         }
         let spec = config.adapter()?;
         let set = AdapterSet::init(&mut engine.backend, &engine.model.spec, &spec, config.seed)?;
-        if let Some(path) = &config.init_adapter {
-            let file = AdapterFile::read(path, &engine.model, Binding::Strict)?;
-            file.upload(engine, &set).map_err(|e| e.in_file(path))?;
-        }
         Ok(Recipe::Lora { spec, set })
+    }
+
+    /// What a run does that begins: it takes the values of the adapter that it starts from. One that goes on has its own.
+    ///
+    /// # Errors
+    /// Those of reading the adapter, and for one of another shape.
+    pub fn begin(&self, engine: &mut Engine, config: &TuneConfig) -> Result<()> {
+        let (Recipe::Lora { set, .. }, Some(path)) = (self, &config.init_adapter) else { return Ok(()) };
+        let file = AdapterFile::read(path, &engine.model, Binding::Strict)?;
+        file.upload(engine, set).map_err(|e| e.in_file(path))
     }
 
     /// The adapters that a pass applies.

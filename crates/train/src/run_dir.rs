@@ -12,7 +12,6 @@ use planish_compute::Program;
 use planish_store::fs::{self, Lock};
 use serde_json::json;
 
-use crate::checkpoint;
 use crate::config::TuneConfig;
 use crate::events::{Events, SCHEMA};
 use crate::numbered;
@@ -52,7 +51,8 @@ impl RunDir {
     /// `no run`; `locked`; kind `Resource` when it cannot be written.
     pub fn open(path: &Path) -> Result<(RunDir, Vec<PathBuf>)> {
         if !fs::exists(&path.join(CONFIG)) {
-            return Err(no_run(path));
+            return Err(Error::input("no run", format!("{}: there is no run", path.display()))
+                .with_hint("give the directory of a run, which holds its config.toml"));
         }
         let lock = Lock::acquire(&path.join("lock"))?;
         let dir = Self::with_lock(path, lock)?;
@@ -71,19 +71,12 @@ impl RunDir {
         Ok(dir)
     }
 
-    /// The settings of the run in `path`: those of its newest checkpoint, or before there is one those that it was
-    /// begun with.
+    /// The settings that the run was begun or gone on with last.
     ///
     /// # Errors
-    /// `no run` where there is none; `config` for a broken file; those of [`checkpoint::latest`].
-    pub fn config(path: &Path) -> Result<TuneConfig> {
-        let file = path.join(CONFIG);
-        if !fs::exists(&file) {
-            return Err(no_run(path));
-        }
-        if let (Some(checkpoint), _) = checkpoint::latest(&path.join("checkpoints"))? {
-            return Ok(checkpoint.config);
-        }
+    /// `config` for a broken file.
+    pub fn config(&self) -> Result<TuneConfig> {
+        let file = self.path.join(CONFIG);
         let text = fs::read_text_bounded(&file, CONFIG_LIMIT)?;
         toml::from_str(&text)
             .map_err(|e| Error::input("config", format!("{}: {}", file.display(), e.message())))
@@ -218,9 +211,4 @@ impl RunDir {
     pub fn write_text(&self, name: &str, text: &str) -> Result<()> {
         fs::write_atomic(&self.path.join(name), |w| w.write_all(text.as_bytes()).map_err(fs::write_failed))
     }
-}
-
-fn no_run(path: &Path) -> Error {
-    Error::input("no run", format!("{}: there is no run", path.display()))
-        .with_hint("give the directory of a run, which holds its config.toml")
 }

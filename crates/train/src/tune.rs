@@ -12,6 +12,7 @@ use crate::config::TuneConfig;
 use crate::events::{Events, SCHEMA, now};
 use crate::identity;
 use crate::plan::{Disk, Plan};
+use crate::resumed::Resumed;
 use crate::run::Run;
 use crate::run_dir::RunDir;
 use crate::trainer::StepReport;
@@ -32,20 +33,44 @@ pub trait Observer {
 }
 
 /// How to start.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Start {
     /// Stop after the plan and write nothing.
-    Plan,
-    /// A run of this name in a directory that has none yet.
+    Plan {
+        /// Where the run would be written.
+        out: PathBuf,
+    },
+    /// A run in a directory that has none yet.
     New {
-        /// Its name.
+        /// The directory.
+        out: PathBuf,
+        /// The run's name.
         run_id: String,
     },
-    /// Go on with the run of the directory, from its newest checkpoint that passes all checks.
+    /// Go on with a run.
     Resume {
+        /// It.
+        run: Box<Resumed>,
         /// Settings, and parts of the identity, that may differ from the checkpoint's.
         allow: Vec<String>,
     },
+}
+
+impl Start {
+    fn out(&self) -> &Path {
+        match self {
+            Start::Plan { out } | Start::New { out, .. } => out,
+            Start::Resume { run, .. } => run.dir.path(),
+        }
+    }
+
+    /// The checkpoint to go on from.
+    fn checkpoint(&self) -> Option<&Checkpoint> {
+        match self {
+            Start::Resume { run, .. } => run.checkpoint.as_ref(),
+            _ => None,
+        }
+    }
 }
 
 /// How a run ended.
@@ -103,79 +128,66 @@ impl Tuned {
     }
 }
 
-/// Fine-tunes `config.model` on `config.data` and writes the run to `out`.
+/// Fine-tunes `config.model` on `config.data` and writes a run.
 ///
 /// # Errors
 /// Kind `Usage` for settings, `Input` for model and data, `Resource` for memory and disk, `Diverged` for a loss that is
 /// not finite.
 pub fn tune(
     config: &TuneConfig,
-    out: &Path,
-    start: &Start,
+    start: Start,
     cancel: &CancelToken,
     observer: &mut dyn Observer,
 ) -> Result<Tuned> {
     config.check()?;
     let mut run = Run::new(config)?;
-    run.plan.disk = disk(&run, out);
-    if *start == Start::Plan {
-        run.plan.time = run.probe()?;
-        observer.plan(&run.plan);
-        return Ok(Tuned::new(&run, &State::default(), Outcome::Planned));
-    }
-    let (dir, checkpoint) = open(&run, out, start, observer)?;
+    run.plan.disk = disk(&run, start.out());
+    let state = match start.checkpoint() {
+        Some(c) => c.state.clone(),
+        None => {
+            run.recipe.begin(&mut run.engine, &run.config)?;
+            State::default()
+        }
+    };
+    let saved = start.checkpoint().map(|c| c.state.step);
+    let (dir, run_id) = match start {
+        Start::Plan { .. } => {
+            run.plan.time = run.probe()?;
+            observer.plan(&run.plan);
+            return Ok(Tuned::new(&run, &state, Outcome::Planned));
+        }
+        Start::New { out, run_id } => (RunDir::create(&out)?, Some(run_id)),
+        Start::Resume { run: resumed, allow } => (go_on(&mut run, *resumed, &allow, observer)?, None),
+    };
     // A run that goes on has most of its files already, and looks before each checkpoint.
-    if checkpoint.is_none() {
+    if saved.is_none() {
         dir.check_space(run.plan.disk.needed_bytes)?;
     }
     run.plan.time = run.probe()?;
     observer.plan(&run.plan);
-    let state = match &checkpoint {
-        Some(c) => {
-            c.restore(&mut run.engine, &mut run.trainer)?;
-            c.state.clone()
-        }
-        None => State::default(),
-    };
     dir.write_config(&run.config)?;
     dir.write_flow(&run.flow())?;
     let mut events = dir.events()?;
-    match start {
-        Start::New { run_id } => announce(&run, &mut events, run_id)?,
-        _ => events.append("resume", Some(state.step), json!({"phase": "train", "resumed_at": now()}))?,
+    match run_id {
+        Some(run_id) => announce(&run, &mut events, &run_id)?,
+        None => events.append("resume", Some(state.step), json!({"phase": "train", "resumed_at": now()}))?,
     }
-    let saved = checkpoint.map(|c| c.state.step);
     let mut training = Training { run, state, dir, events, cancel, observer, saved };
     let result = training.train();
     training.end(&result)?;
     result
 }
 
-/// Opens the run's directory, and the checkpoint to go on from.
-fn open(
-    run: &Run,
-    out: &Path,
-    start: &Start,
-    observer: &mut dyn Observer,
-) -> Result<(RunDir, Option<Checkpoint>)> {
-    let Start::Resume { allow } = start else { return Ok((RunDir::create(out)?, None)) };
+/// Puts the state of the checkpoint back, if this is still the same run.
+fn go_on(run: &mut Run, resumed: Resumed, allow: &[String], observer: &mut dyn Observer) -> Result<RunDir> {
     identity::check_names(allow)?;
-    let (dir, removed) = RunDir::open(out)?;
-    for path in removed {
-        observer.warning(&format!("removed {}, which was left unfinished", path.display()));
+    resumed.warnings.iter().for_each(|text| observer.warning(text));
+    if let Some(c) = &resumed.checkpoint {
+        let differences = identity::differences((&c.config, &c.identity), (&run.config, &run.identity));
+        identity::check(&differences, allow)?;
+        c.restore(&mut run.engine, &mut run.trainer)?;
     }
-    let (found, refused) = checkpoint::latest(&dir.checkpoints())?;
-    for e in &refused {
-        observer.warning(&format!("checkpoint left out: {e}"));
-    }
-    match &found {
-        Some(c) => {
-            let differences = identity::differences((&c.config, &c.identity), (&run.config, &run.identity));
-            identity::check(&differences, allow)?;
-        }
-        None => observer.warning("the run has no checkpoint yet: it begins at its first step"),
-    }
-    Ok((dir, found))
+    Ok(resumed.dir)
 }
 
 fn disk(run: &Run, out: &Path) -> Disk {

@@ -49,8 +49,8 @@ fn memory_is_flat_from_step_10_on() {
     };
     let config = TuneConfig { eval_every: Some(500), save_every: Some(1_000), ..config };
     let mut growth = Growth::default();
-    let start = Start::New { run_id: "memory".into() };
-    tune(&config, &dir.path().join("run"), &start, &CancelToken::new(), &mut growth).unwrap();
+    let start = Start::New { out: dir.path().join("run"), run_id: "memory".into() };
+    tune(&config, start, &CancelToken::new(), &mut growth).unwrap();
     eprintln!("anonymous memory after steps: {:?}", growth.0);
     let [(_, ten), (_, thousand), (_, last)] = growth.0[..] else { panic!("three steps") };
     assert!(thousand.abs_diff(ten) * 100 <= ten && last.abs_diff(ten) * 100 <= ten, "{:?}", growth.0);

@@ -188,8 +188,8 @@ fn a_step_may_be_left_out() {
     let run = |on_nonfinite, name: &str| {
         let mut seen = Warnings(Vec::new(), Vec::new());
         let config = TuneConfig { on_nonfinite, ..config.clone() };
-        let start = Start::New { run_id: name.into() };
-        let result = tune(&config, &dir.path().join(name), &start, &CancelToken::new(), &mut seen);
+        let start = Start::New { out: dir.path().join(name), run_id: name.into() };
+        let result = tune(&config, start, &CancelToken::new(), &mut seen);
         (result, seen)
     };
     let (result, seen) = run(OnNonfinite::Stop, "stop");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use planish_base::{CancelToken, Kind, Result, TypeId};
 use planish_engine::score::Summary;
 use planish_train::{
-    EvalSplit, OPTIMS, Observer, Outcome, RunDir, Start, StepReport, TuneConfig, Tuned, tune,
+    EvalSplit, OPTIMS, Observer, Outcome, Resumed, Start, StepReport, TuneConfig, Tuned, tune,
 };
 use tempfile::TempDir;
 
@@ -72,7 +72,8 @@ impl Place {
     }
 
     fn start(&self, name: &str, watcher: &mut Watcher) -> Result<Tuned> {
-        self.go(&self.config, name, Start::New { run_id: name.into() }, watcher)
+        let start = Start::New { out: self.path(name), run_id: name.into() };
+        Self::go(&self.config, start, watcher)
     }
 
     fn resume(
@@ -83,12 +84,18 @@ impl Place {
         watcher: &mut Watcher,
     ) -> Result<Tuned> {
         let allow = allow.iter().map(|s| (*s).to_string()).collect();
-        self.go(config, name, Start::Resume { allow }, watcher)
+        let run = Box::new(Resumed::open(&self.path(name))?);
+        Self::go(config, Start::Resume { run, allow }, watcher)
     }
 
-    fn go(&self, config: &TuneConfig, name: &str, start: Start, watcher: &mut Watcher) -> Result<Tuned> {
+    fn go(config: &TuneConfig, start: Start, watcher: &mut Watcher) -> Result<Tuned> {
         let cancel = watcher.cancel.clone();
-        tune(config, &self.path(name), &start, &cancel, watcher)
+        tune(config, start, &cancel, watcher)
+    }
+
+    /// The settings that a resumed run takes.
+    fn stored(&self, name: &str) -> TuneConfig {
+        Resumed::open(&self.path(name)).unwrap().config().clone()
     }
 
     fn weights(&self, name: &str, step: usize) -> Vec<u8> {
@@ -247,15 +254,15 @@ fn a_change_that_was_allowed_is_kept_with_the_checkpoint() {
     let place = Place::new();
     place.cancelled("run", 4);
     let changed = TuneConfig { lr: Some(1e-3), ..place.config.clone() };
-    let before = RunDir::config(&place.path("run")).unwrap();
+    let before = place.stored("run");
     assert_eq!(before.lr, place.config.lr);
     let mut watcher = Watcher { cancel_after: Some(9), ..Watcher::default() };
     place.resume(&changed, "run", &["lr"], &mut watcher).unwrap();
-    let stored = RunDir::config(&place.path("run")).unwrap();
+    let stored = place.stored("run");
     assert_eq!(stored.lr, Some(1e-3));
     // As a kill before the first checkpoint with the change would leave it.
     std::fs::write(place.path("run/config.toml"), before.to_toml().unwrap()).unwrap();
-    assert_eq!(RunDir::config(&place.path("run")).unwrap().lr, Some(1e-3));
+    assert_eq!(place.stored("run").lr, Some(1e-3));
     assert_eq!(place.resume(&stored, "run", &[], &mut Watcher::default()).unwrap().steps, 20);
 }
 
@@ -297,7 +304,8 @@ fn long_runs_are_planned_at_once() {
     let plan = |steps: Option<usize>, epochs: f64| {
         let mut seen = Planned::default();
         let config = TuneConfig { steps, epochs, ..place.config.clone() };
-        tune(&config, &place.path("p"), &Start::Plan, &CancelToken::new(), &mut seen).map(|_| seen.0)
+        let start = Start::Plan { out: place.path("p") };
+        tune(&config, start, &CancelToken::new(), &mut seen).map(|_| seen.0)
     };
     // Nine examples in batches of four: nine steps are four passes.
     let (short, long) = (plan(Some(9), 1.0).unwrap(), plan(Some(9 * 400_000_000), 1.0).unwrap());
@@ -319,8 +327,8 @@ fn two_trainers_do_not_share_a_directory() {
     }
     let place = Place::new();
     let mut observer = Second(&place, None);
-    let start = Start::New { run_id: "run".into() };
-    tune(&place.config, &place.path("run"), &start, &CancelToken::new(), &mut observer).unwrap();
+    let start = Start::New { out: place.path("run"), run_id: "run".into() };
+    tune(&place.config, start, &CancelToken::new(), &mut observer).unwrap();
     let error = observer.1.unwrap();
     assert_eq!((error.kind(), error.code()), (Kind::Resource, "locked"));
 }
@@ -357,6 +365,13 @@ fn training_can_start_from_an_adapter() {
     let second = place.start("b", &mut Watcher::default()).unwrap();
     let (before, after) = (second.eval.unwrap().0, first.eval.unwrap().1);
     assert_eq!(before.total.to_bits(), after.total.to_bits());
+    // Going on does not look at it again: the values are in the checkpoint.
+    place.cancelled("d", 6);
+    let adapter = place.config.init_adapter.clone().unwrap();
+    std::fs::rename(&adapter, place.path("moved.gguf")).unwrap();
+    place.resume(&place.stored("d"), "d", &[], &mut Watcher::default()).unwrap();
+    std::fs::rename(place.path("moved.gguf"), &adapter).unwrap();
+    assert!(place.weights("b", 20) == place.weights("d", 20));
     place.config.rank = 2;
     let error = place.start("c", &mut Watcher::default()).unwrap_err();
     assert!(error.to_string().contains("has rank 4"), "{error}");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use planish_base::{Error, Kind, Result};
 use planish_engine::score::Summary;
-use planish_train::{Outcome, RunDir, Start, TuneConfig, Tuned};
+use planish_train::{Outcome, Resumed, RunDir, Start, TuneConfig, Tuned};
 use serde_json::{Value, json};
 
 use crate::Context;
@@ -61,7 +61,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     // A program that names the directory by the environment reads the steps on stdout.
     let harness = args.resume.is_none() && args.out.is_none() && env::run_dir().is_some();
     let mut progress = Progress::new(cx.json, args.dry_run, harness);
-    let tuned = planish_train::tune(&config, &dir, &start, cx.cancel(), &mut progress);
+    let tuned = planish_train::tune(&config, start, cx.cancel(), &mut progress);
     progress.finish();
     let tuned = tuned?;
     let mut out = Out::new();
@@ -87,7 +87,8 @@ fn fresh(args: &Args) -> Result<(TuneConfig, PathBuf, Start)> {
     let run_id = args.run_id.clone().or_else(env::run_id).unwrap_or_else(|| format!("tune-{}", stamp()));
     check_id(&run_id)?;
     let dir = args.out.clone().or_else(env::run_dir).unwrap_or_else(|| PathBuf::from("runs").join(&run_id));
-    let start = if args.dry_run { Start::Plan } else { Start::New { run_id } };
+    let out = dir.clone();
+    let start = if args.dry_run { Start::Plan { out } } else { Start::New { out, run_id } };
     Ok((config, dir, start))
 }
 
@@ -107,8 +108,9 @@ fn resumed(args: &Args, named: Option<&Path>) -> Result<(TuneConfig, PathBuf, St
         Some(dir) => dir,
         None => RunDir::newest(Path::new("runs"))?,
     };
-    let config = args.settings.resolve(Some(RunDir::config(&dir)?))?;
-    Ok((config, dir, Start::Resume { allow: args.allow.clone() }))
+    let run = Box::new(Resumed::open(&dir)?);
+    let config = args.settings.resolve(Some(run.config().clone()))?;
+    Ok((config, dir, Start::Resume { run, allow: args.allow.clone() }))
 }
 
 fn object(tuned: &Tuned, dir: &Path) -> Value {
