@@ -16,6 +16,7 @@ pub mod cpu;
 pub mod dynamic;
 pub mod int8;
 pub mod isa;
+pub mod profile;
 pub mod program;
 pub mod quant;
 pub mod view;
