@@ -1,32 +1,183 @@
-//! The micro-kernel: a panel of [`MR`] rows times a panel of [`NR`] columns, one fused multiply-add chain over k for
-//! each element. 6 x 16 fills twelve of the sixteen AVX2 registers with sums and leaves room for b and a.
+//! Micro-kernels: a panel of MR rows times a panel of NR columns, one fused multiply-add chain over k for each element.
+//!
+//! A kernel is one [`kernel!`]: its tile, the format of its packed operands, the instructions it is compiled for. A
+//! tile fills most vector registers with sums and leaves room for a row of b and one element of a.
 
 use crate::call::Store;
-use crate::isa::isa_fn;
+use crate::cpu::matmul::format::{Bf16Pairs, F32, Format, RoundedToBf16};
 
-pub const MR: usize = 6;
-pub const NR: usize = 16;
+/// Elements of a vector of sums.
+const LANES: usize = 16;
 
-/// A rectangle of c.
+/// Where the panels of one side of a block lie: packed one after the other, or in the matrix itself.
 #[derive(Clone, Copy)]
-pub struct Tile {
+pub struct Panels {
+    pub p: *const f32,
+    /// Words from one panel to the next.
+    pub panel: usize,
+    /// Words from one row of a panel to the next.
+    pub outer: usize,
+    /// Words from one k (or pair of k) to the next.
+    pub k: usize,
+}
+
+impl Panels {
+    /// Panels of `width` rows that are `words` long.
+    pub fn packed(words: &[f32], width: usize, k: usize) -> Panels {
+        Panels { p: words.as_ptr(), panel: width * k, outer: 1, k: width }
+    }
+}
+
+/// A rectangle of c: m x n elements, `row` and `col` elements apart.
+#[derive(Clone, Copy)]
+pub struct Rectangle {
     pub p: *mut f32,
-    pub stride: usize,
+    pub row: usize,
+    pub col: usize,
     pub m: usize,
     pub n: usize,
 }
 
-isa_fn! {
-    /// c (+)= scale * a b' for packed blocks a [m / MR][kc][MR] and b [n / NR][kc][NR].
-    pub fn block(kc: usize, a: &[f32], b: &[f32], c: Tile, scale: f32, store: Store) {
-        for (bp, j) in b.chunks_exact(NR * kc).zip((0..c.n).step_by(NR)) {
-            for (ap, i) in a.chunks_exact(MR * kc).zip((0..c.m).step_by(MR)) {
-                let sums = product(ap, bp);
-                let (m, n) = (MR.min(c.m - i), NR.min(c.n - j));
-                for (r, sum) in sums.iter().enumerate().take(m) {
-                    // SAFETY: row i + r and columns j .. j + n lie in the rectangle.
-                    let row = unsafe { std::slice::from_raw_parts_mut(c.p.add((i + r) * c.stride + j), n) };
-                    write(row, sum, scale, store);
+/// How a product is computed: tile, format of the packed operands, instructions.
+pub trait Kernel {
+    /// Rows of a tile.
+    const MR: usize;
+    /// Columns of a tile.
+    const NR: usize;
+    /// What the words of packed operands are.
+    type Format: Format;
+
+    /// c (+)= scale * a b' over `words` words of k, for packed columns b.
+    ///
+    /// # Safety
+    /// The machine has the kernel's instructions; the panels that the rectangle touches are readable, and the
+    /// rectangle is written by nobody else.
+    unsafe fn block(words: usize, a: Panels, b: Panels, c: Rectangle, scale: f32, store: Store);
+}
+
+/// Defines a kernel: name, tile, format, the function that computes a tile, the instructions.
+macro_rules! kernel {
+    ($(#[$doc:meta])* $name:ident: $mr:literal x $nr:literal, $format:ty, $tile:path $(, $features:literal)?) => {
+        $(#[$doc])*
+        pub struct $name;
+
+        impl Kernel for $name {
+            const MR: usize = $mr;
+            const NR: usize = $nr;
+            type Format = $format;
+
+            unsafe fn block(words: usize, a: Panels, b: Panels, c: Rectangle, scale: f32, store: Store) {
+                $(#[target_feature(enable = $features)])?
+                unsafe fn compiled(words: usize, a: Panels, b: Panels, c: Rectangle, scale: f32, store: Store) {
+                    for j in 0..c.n.div_ceil($nr) {
+                        for i in 0..c.m.div_ceil($mr) {
+                            // SAFETY: the caller's promise about panels and rectangle.
+                            unsafe {
+                                let c = c.tile(i * $mr, j * $nr, $mr, $nr);
+                                c.prefetch();
+                                let (a, b) = (a.from(i), b.from(j));
+                                let sums: [[[f32; LANES]; $nr / LANES]; $mr] = $tile(words, a, b);
+                                c.write(&sums, scale, store);
+                            }
+                        }
+                    }
+                }
+                // SAFETY: the caller's promise.
+                unsafe { compiled(words, a, b, c, scale, store) }
+            }
+        }
+    };
+}
+
+kernel! {
+    /// Plain code: 6 x 16.
+    Plain: 6 x 16, F32, fma
+}
+kernel! {
+    /// Plain code on values rounded to bf16.
+    PlainBf16: 6 x 16, RoundedToBf16, fma
+}
+#[cfg(target_arch = "x86_64")]
+kernel! {
+    /// Twelve of sixteen registers hold sums.
+    Avx2: 6 x 16, F32, fma, "avx2,fma"
+}
+#[cfg(target_arch = "x86_64")]
+kernel! {
+    /// The same on values rounded to bf16.
+    Avx2Bf16: 6 x 16, RoundedToBf16, fma, "avx2,fma"
+}
+#[cfg(target_arch = "x86_64")]
+kernel! {
+    /// Twenty-four of thirty-two registers hold sums.
+    Avx512: 8 x 48, F32, fma, "avx512f,avx512bw,avx512dq,avx512vl,fma"
+}
+#[cfg(target_arch = "x86_64")]
+kernel! {
+    /// For up to sixteen columns: the thin products of low-rank adapters.
+    Avx512Thin: 14 x 16, F32, fma, "avx512f,avx512bw,avx512dq,avx512vl,fma"
+}
+#[cfg(target_arch = "x86_64")]
+kernel! {
+    /// Pairs of bf16, products and sums in f32 (`vdpbf16ps`).
+    Avx512Bf16: 8 x 48, Bf16Pairs, pairs, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"
+}
+
+impl Panels {
+    /// Those from panel `i` on.
+    ///
+    /// # Safety
+    /// There is a panel `i`.
+    #[inline(always)]
+    unsafe fn from(self, i: usize) -> Panels {
+        // SAFETY: the caller's promise.
+        Panels { p: unsafe { self.p.add(i * self.panel) }, ..self }
+    }
+}
+
+impl Rectangle {
+    /// Up to m x n elements from (i, j).
+    ///
+    /// # Safety
+    /// (i, j) lies inside.
+    #[inline(always)]
+    pub unsafe fn tile(self, i: usize, j: usize, m: usize, n: usize) -> Rectangle {
+        // SAFETY: the caller's promise.
+        let p = unsafe { self.p.add(i * self.row + j * self.col) };
+        Rectangle { p, m: m.min(self.m - i), n: n.min(self.n - j), ..self }
+    }
+
+    /// Asks for the rows of c while their sums are computed: in large products they are not in the cache.
+    #[inline(always)]
+    fn prefetch(self) {
+        #[cfg(target_arch = "x86_64")]
+        for i in 0..self.m {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a prefetch reads nothing, whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.p.wrapping_add(i * self.row).cast()) }
+        }
+    }
+
+    /// # Safety
+    /// The rectangle is written by nobody else.
+    #[inline(always)]
+    unsafe fn write<const V: usize, const MR: usize>(
+        self,
+        sums: &[[[f32; LANES]; V]; MR],
+        scale: f32,
+        store: Store,
+    ) {
+        for (i, sums) in sums.iter().enumerate().take(self.m) {
+            let sums = sums.as_flattened();
+            if self.col == 1 {
+                // SAFETY: row i has n elements.
+                let row = unsafe { std::slice::from_raw_parts_mut(self.p.add(i * self.row), self.n) };
+                write_row(row, sums, scale, store);
+            } else {
+                for (j, sum) in sums.iter().enumerate().take(self.n) {
+                    // SAFETY: (i, j) lies inside.
+                    let c = unsafe { &mut *self.p.add(i * self.row + j * self.col) };
+                    write_row(std::slice::from_mut(c), std::slice::from_ref(sum), scale, store);
                 }
             }
         }
@@ -34,22 +185,73 @@ isa_fn! {
 }
 
 #[inline(always)]
-fn product(a: &[f32], b: &[f32]) -> [[f32; NR]; MR] {
-    let mut sums = [[0f32; NR]; MR];
-    for (a, b) in a.as_chunks::<MR>().0.iter().zip(b.as_chunks::<NR>().0) {
+fn write_row(row: &mut [f32], sums: &[f32], scale: f32, store: Store) {
+    match store {
+        Store::Replace => row.iter_mut().zip(sums).for_each(|(c, s)| *c = scale * s),
+        Store::Accumulate => row.iter_mut().zip(sums).for_each(|(c, s)| *c += scale * s),
+    }
+}
+
+/// One tile of f32 words.
+///
+/// # Safety
+/// The panels have `words` words.
+#[inline(always)]
+unsafe fn fma<const V: usize, const MR: usize>(
+    words: usize,
+    a: Panels,
+    b: Panels,
+) -> [[[f32; LANES]; V]; MR] {
+    let mut sums = [[[0f32; LANES]; V]; MR];
+    let (mut a_p, mut b_p) = (a.p, b.p);
+    for _ in 0..words {
+        // SAFETY: the caller's promise: row i of panel a and V vectors of panel b have this word.
+        let b_row = unsafe { &*b_p.cast::<[[f32; LANES]; V]>() };
         for i in 0..MR {
-            for j in 0..NR {
-                sums[i][j] = a[i].mul_add(b[j], sums[i][j]);
+            // SAFETY: as above.
+            let x = unsafe { *a_p.add(i * a.outer) };
+            for v in 0..V {
+                for l in 0..LANES {
+                    sums[i][v][l] = x.mul_add(b_row[v][l], sums[i][v][l]);
+                }
             }
         }
+        (a_p, b_p) = (a_p.wrapping_add(a.k), b_p.wrapping_add(b.k));
     }
     sums
 }
 
+/// One tile of words that are pairs of bf16.
+///
+/// # Safety
+/// The panels have `words` words, and the machine has AVX512-BF16.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn write(row: &mut [f32], sum: &[f32; NR], scale: f32, store: Store) {
-    match store {
-        Store::Replace => row.iter_mut().zip(sum).for_each(|(c, s)| *c = scale * s),
-        Store::Accumulate => row.iter_mut().zip(sum).for_each(|(c, s)| *c += scale * s),
+unsafe fn pairs<const V: usize, const MR: usize>(
+    words: usize,
+    a: Panels,
+    b: Panels,
+) -> [[[f32; LANES]; V]; MR] {
+    use std::arch::x86_64::{__m512bh, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps};
+
+    // SAFETY: the instructions and the words are there by the caller's promise; a vector of words is one of pairs.
+    unsafe {
+        let bf16 = |words| std::mem::transmute::<_, __m512bh>(words);
+        let mut sums = [[_mm512_setzero_ps(); V]; MR];
+        let (mut a_p, mut b_p) = (a.p, b.p);
+        for _ in 0..words {
+            let mut b_row = [_mm512_setzero_ps(); V];
+            for v in 0..V {
+                b_row[v] = _mm512_loadu_ps(b_p.add(v * LANES));
+            }
+            for i in 0..MR {
+                let x = bf16(_mm512_set1_ps(*a_p.add(i * a.outer)));
+                for v in 0..V {
+                    sums[i][v] = _mm512_dpbf16_ps(sums[i][v], x, bf16(b_row[v]));
+                }
+            }
+            (a_p, b_p) = (a_p.wrapping_add(a.k), b_p.wrapping_add(b.k));
+        }
+        std::mem::transmute_copy(&sums)
     }
 }

@@ -1,11 +1,11 @@
 //! Matrix products: c (+)= scale * a b'.
 //!
-//! `pack` copies operands into panels, decoding block types on the way, so a frozen weight keeps its file's bytes;
-//! `micro` multiplies one panel of a with one of b; `dot` serves decoding. K is cut at fixed multiples of [`KC`] and
-//! a worker computes its own rectangle of c serially in k, so an element's bits depend neither on the number of
-//! workers nor on its neighbours.
+//! [`pack`] copies operands into panels, [`format`] says what their words are, [`micro`] multiplies a panel of a with
+//! one of b; [`dot`] serves decoding. K is cut at fixed multiples of [`KC`] words and a worker computes its own
+//! rectangle of c serially in k, so an element's bits depend neither on the number of workers nor on its neighbours.
 
 mod dot;
+mod format;
 mod micro;
 mod pack;
 
@@ -18,23 +18,28 @@ use crate::cpu::pool::Scratch;
 use crate::isa::Isa;
 use crate::quant::Quant;
 use crate::view::View;
-use micro::{MR, NR};
+use format::Format;
+use micro::{Kernel, Panels, Rectangle};
 use pack::Operand;
 
-/// K of a packed block; changing it changes bits.
+/// Words of k in a packed block; changing it changes bits.
 const KC: usize = 256;
-/// Rows of a packed block of a: with KC columns it stays in the L2 cache beside b's.
-const MC: usize = 16 * MR;
+/// Panels of a packed block of a: with KC words it stays in the L2 cache beside b's.
+const A_PANELS: usize = 16;
 /// Columns of a packed block of b.
-const NC: usize = 24 * NR;
+const NC: usize = 384;
+/// Slices are cut at multiples of it, so that block types are decoded by whole blocks.
+const CUT: usize = 32;
 
 pub fn matmul(cx: &mut Cx, call: &MatMul) {
     let (a, b) = (operand(cx, &call.a, call.a_along), operand(cx, &call.b, call.b_along));
     let c = cx.memory.rows_mut::<f32>(&call.c);
     assert_eq!((a.outer, b.outer, a.k), (c.len(), c.cols(), b.k), "shapes of a product");
-    match call.product {
-        Product::Packed => packed(cx, call, &a, &b, c),
-        Product::Dot => dot::dot(cx, call, &b, c),
+    match (call.product, cx.isa) {
+        (Product::Dot, _) => dot::dot(cx, call, &b, c),
+        #[cfg(target_arch = "x86_64")]
+        (Product::Packed, Isa::Avx2) => packed::<micro::Avx2>(cx, call, a, b, c),
+        (Product::Packed, _) => packed::<micro::Plain>(cx, call, a, b, c),
     }
 }
 
@@ -47,26 +52,53 @@ fn operand<'a>(cx: &Cx<'a>, v: &View, along: Along) -> Operand<'a> {
     Operand { bytes: cx.memory.bytes(v), stride: v.bytes_of(v.stride) as usize, quant, along, outer, k }
 }
 
-fn packed(cx: &mut Cx, call: &MatMul, a: &Operand, b: &Operand, c: RowsMut<f32>) {
-    let (m, n, isa) = (c.len(), c.cols(), cx.isa);
-    let (by_columns, slices) = slices(m, n, a.k, cx.pool.threads());
+/// What the tasks of a product share.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    isa: Isa,
+    a: Operand<'a>,
+    b: Operand<'a>,
+    c: Rectangle,
+    scale: f32,
+    store: Store,
+}
+
+// SAFETY: tasks write disjoint parts of the rectangle.
+unsafe impl Sync for Job<'_> {}
+
+fn packed<K: Kernel>(cx: &mut Cx, call: &MatMul, a: Operand, b: Operand, c: RowsMut<f32>) {
+    let (m, n) = (c.len(), c.cols());
+    // SAFETY: the call owns c until it ends.
+    let (p, stride) = unsafe { c.part(0..m, 0..n) }.raw();
+    let (isa, scale, store) = (cx.isa, call.scale, call.store);
+    // A few columns are better rows: b is copied once, and the few rows of a are used again for each of its panels.
+    let job = if n <= K::NR && n < m && a.along == Along::Outer {
+        Job { isa, a: b, b: a, c: Rectangle { p, row: 1, col: stride, m: n, n: m }, scale, store }
+    } else {
+        Job { isa, a, b, c: Rectangle { p, row: stride, col: 1, m, n }, scale, store }
+    };
+    let (by_columns, slices) = slices::<K>(&job, cx.pool.threads());
     cx.pool.run(slices, &|task, scratch| {
-        let (rows, cols) =
-            if by_columns { (0..m, slice(n, NR, task, slices)) } else { (slice(m, MR, task, slices), 0..n) };
+        let job = job;
+        let (rows, cols) = if by_columns {
+            (0..job.c.m, slice(job.c.n, K::NR.next_multiple_of(CUT), task, slices))
+        } else {
+            (slice(job.c.m, K::MR, task, slices), 0..job.c.n)
+        };
         if !rows.is_empty() && !cols.is_empty() {
-            rectangle(isa, call, a, b, c, rows, cols, scratch);
+            rectangle::<K>(&job, rows, cols, scratch);
         }
     });
 }
 
 /// Cuts the side with more panels, into as many slices for each worker: a few where there is much to do, so that a
 /// late worker can be helped out; one slice in all for little work.
-fn slices(m: usize, n: usize, k: usize, threads: usize) -> (bool, usize) {
-    let (m_panels, n_panels) = (m.div_ceil(MR), n.div_ceil(NR));
-    let by_columns = n_panels >= m_panels;
-    let panels = m_panels.max(n_panels);
-    let worth = m * n * k >= 1 << 16;
-    let each = (panels / (24 * threads)).clamp(1, 4);
+fn slices<K: Kernel>(job: &Job, threads: usize) -> (bool, usize) {
+    let (m_panels, n_panels) = (job.c.m.div_ceil(K::MR), job.c.n.div_ceil(K::NR.next_multiple_of(CUT)));
+    let by_columns = n_panels >= 4 * threads || n_panels >= m_panels;
+    let panels = if by_columns { n_panels } else { m_panels };
+    let worth = job.c.m * job.c.n * job.a.k >= 1 << 16;
+    let each = (panels / (8 * threads)).clamp(1, 4);
     let count = if worth && threads > 1 { each * threads } else { 1 };
     (by_columns, count.min(panels))
 }
@@ -77,42 +109,65 @@ fn slice(len: usize, panel: usize, i: usize, count: usize) -> Range<usize> {
     (panels * i / count * panel).min(len)..(panels * (i + 1) / count * panel).min(len)
 }
 
-#[allow(clippy::too_many_arguments)]
-fn rectangle(
-    isa: Isa,
-    call: &MatMul,
-    a: &Operand,
-    b: &Operand,
-    c: RowsMut<f32>,
-    rows: Range<usize>,
-    cols: Range<usize>,
-    scratch: &mut Scratch,
-) {
-    let (a_pack, rest) = scratch.floats(MC * KC + NC * KC + pack::TEMP).split_at_mut(MC * KC);
-    let (b_pack, temp) = rest.split_at_mut(NC * KC);
+fn rectangle<K: Kernel>(job: &Job, rows: Range<usize>, cols: Range<usize>, scratch: &mut Scratch) {
+    let (pair, mc) = (K::Format::PAIR, A_PANELS * K::MR);
+    let (a_words, b_words) = (pack::words(mc, K::MR), pack::words(NC, K::NR));
+    let temp = pack::temp(mc, K::MR).max(pack::temp(NC, K::NR)) * pair;
+    let (a_pack, rest) = scratch.floats(a_words + b_words + temp).split_at_mut(a_words);
+    let (b_pack, temp) = rest.split_at_mut(b_words);
     for jc in cols.clone().step_by(NC) {
-        let nc = NC.min(cols.end - jc);
-        for pc in (0..a.k).step_by(KC) {
-            let kc = KC.min(a.k - pc);
-            pack::pack::<NR>(isa, b, jc..jc + nc, pc..pc + kc, b_pack, temp);
+        let nc = jc..cols.end.min(jc + NC);
+        for pc in (0..job.a.k).step_by(KC * pair) {
+            let kc = pc..job.a.k.min(pc + KC * pair);
+            let b = pack::pack::<K::Format>(job.isa, &job.b, nc.clone(), kc.clone(), K::NR, b_pack, temp);
             // The first block of k decides about the old content, later ones add.
-            let store = if pc == 0 { call.store } else { Store::Accumulate };
-            for ic in rows.clone().step_by(MC) {
-                let mc = MC.min(rows.end - ic);
-                pack::pack::<MR>(isa, a, ic..ic + mc, pc..pc + kc, a_pack, temp);
-                // SAFETY: slices are disjoint, so this task alone touches the rectangle.
-                let mut tile = unsafe { c.part(ic..ic + mc, jc..jc + nc) };
-                let (p, stride) = tile.raw();
-                micro::block(
-                    isa,
-                    kc,
-                    a_pack,
-                    b_pack,
-                    micro::Tile { p, stride, m: mc, n: nc },
-                    call.scale,
-                    store,
-                );
+            let store = if pc == 0 { job.store } else { Store::Accumulate };
+            for ic in rows.clone().step_by(mc) {
+                let end = rows.end.min(ic + mc);
+                // Whole panels of plain rows are read where they are.
+                let whole = direct::<K>(&job.a, ic..end, kc.clone());
+                let mut at = ic;
+                if let Some((a, rows)) = whole {
+                    at = rows.end;
+                    block::<K>(job, rows, nc.clone(), kc.len(), a, b, store);
+                }
+                if at < end {
+                    let a =
+                        pack::pack::<K::Format>(job.isa, &job.a, at..end, kc.clone(), K::MR, a_pack, temp);
+                    block::<K>(job, at..end, nc.clone(), kc.len(), a, b, store);
+                }
             }
         }
+    }
+}
+
+/// The whole panels among `rows` of an operand that need not be packed.
+fn direct<K: Kernel>(
+    op: &Operand,
+    rows: Range<usize>,
+    k: Range<usize>,
+) -> Option<(Panels, Range<usize>)> {
+    let (floats, stride) = op.floats().filter(|_| K::Format::PLAIN && op.along == Along::K)?;
+    let n = rows.len() / K::MR * K::MR;
+    let first = floats[rows.start * stride..].get(k.start..)?;
+    let panels = Panels { p: first.as_ptr(), panel: K::MR * stride, outer: stride, k: 1 };
+    (n > 0).then_some((panels, rows.start..rows.start + n))
+}
+
+fn block<K: Kernel>(
+    job: &Job,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    k: usize,
+    a: Panels,
+    b: Panels,
+    store: Store,
+) {
+    let words = k.div_ceil(K::Format::PAIR);
+    // SAFETY: the backend checks that the machine has the path's instructions; the panels hold the rows and columns,
+    // and slices are disjoint, so this task alone touches the rectangle.
+    unsafe {
+        let c = job.c.tile(rows.start, cols.start, rows.len(), cols.len());
+        K::block(words, a, b, c, job.scale, store);
     }
 }

@@ -1,16 +1,21 @@
-//! Copies a block of an operand into panels of `W` outer indices: dst[panel][k][W], zeros where the operand ends.
+//! Copies a block of an operand into panels of `width` rows: dst[panel][k][width], zeros where the operand ends.
+//!
+//! Block types are decoded on the way, so a frozen weight keeps its file's bytes.
 
 use std::ops::Range;
 
-use super::{KC, NC};
+use super::KC;
+use super::format::Format;
+use super::micro::Panels;
 use crate::call::Along;
 use crate::isa::{Isa, isa_fn};
 use crate::quant::Quant;
 
-/// Floats that packing needs beside its output.
-pub const TEMP: usize = if 16 * KC > NC { 16 * KC } else { NC };
+/// Words between panels: without them equal places of all panels would share a set of the cache.
+const GAP: usize = 16;
 
 /// One side of a product, still in its own format.
+#[derive(Clone, Copy)]
 pub struct Operand<'a> {
     pub bytes: &'a [u8],
     /// Bytes from one stored row to the next.
@@ -22,97 +27,163 @@ pub struct Operand<'a> {
     pub k: usize,
 }
 
-/// Packs `outer` x `k`; `temp` has [`TEMP`] floats.
-pub fn pack<const W: usize>(
-    isa: Isa,
-    op: &Operand,
-    outer: Range<usize>,
-    k: Range<usize>,
-    dst: &mut [f32],
-    temp: &mut [f32],
-) {
-    match op.along {
-        Along::K => rows_along_k::<W>(isa, op, outer, k, dst, temp),
-        Along::Outer => rows_along_outer::<W>(isa, op, outer, k, dst, temp),
+impl<'a> Operand<'a> {
+    /// The values, where they are stored as f32, and their stride.
+    pub fn floats(&self) -> Option<(&'a [f32], usize)> {
+        let plain = self.quant.id == planish_base::TypeId::F32;
+        let floats = if plain { bytemuck::try_cast_slice(self.bytes).ok() } else { None };
+        floats.map(|f| (f, self.stride / 4))
+    }
+
+    /// Columns `start ..` of stored row `row`, decoded.
+    fn decode(&self, isa: Isa, row: usize, start: usize, values: &mut [f32]) {
+        self.quant.decode_range(isa, &self.bytes[row * self.stride..], start, values);
     }
 }
 
-/// A stored row is one outer index: decode W rows, then transpose them into the panel.
-fn rows_along_k<const W: usize>(
+/// Words that `rows` rows of a block take in panels of `width`.
+pub const fn words(rows: usize, width: usize) -> usize {
+    rows.div_ceil(width) * (width * KC + GAP)
+}
+
+/// Words that packing needs beside its output, for panels of `width` and blocks of up to `rows` rows.
+pub const fn temp(rows: usize, width: usize) -> usize {
+    let (along, across) = ((width + 2) * KC, 3 * rows);
+    if along > across { along } else { across }
+}
+
+/// Packs rows `outer` x `k` of an operand.
+pub fn pack<F: Format>(
     isa: Isa,
     op: &Operand,
     outer: Range<usize>,
     k: Range<usize>,
+    width: usize,
     dst: &mut [f32],
     temp: &mut [f32],
-) {
-    let kc = k.len();
-    for (panel, first) in dst.chunks_exact_mut(W * kc).zip(outer.clone().step_by(W)) {
-        for (i, row) in temp.chunks_exact_mut(kc).take(W).enumerate() {
-            if first + i < outer.end {
-                op.quant.decode_range(isa, &op.bytes[(first + i) * op.stride..], k.start, row);
-            } else {
-                row.fill(0.0);
+) -> Panels {
+    let words = k.len().div_ceil(F::PAIR);
+    let panel = width * words + GAP;
+    match op.along {
+        Along::K => {
+            for (dst, first) in dst.chunks_mut(panel).zip(outer.clone().step_by(width)) {
+                let rows = first..outer.end.min(first + width);
+                rows_along_k::<F>(isa, op, rows, k.clone(), width, &mut dst[..width * words], temp);
             }
         }
-        match W {
-            16 => transpose_16(isa, temp, kc, panel),
-            _ => transpose::<W>(temp, kc, panel),
+        Along::Outer => rows_along_outer::<F>(isa, op, outer, k, width, panel, dst, temp),
+    }
+    Panels { p: dst.as_ptr(), panel, outer: 1, k: width }
+}
+
+/// A stored row is one row of the panel: make words of each, then transpose them.
+fn rows_along_k<F: Format>(
+    isa: Isa,
+    op: &Operand,
+    rows: Range<usize>,
+    k: Range<usize>,
+    width: usize,
+    panel: &mut [f32],
+    temp: &mut [f32],
+) {
+    if let (true, Some((floats, stride))) = (F::PLAIN, op.floats()) {
+        return interleave(isa, &floats[rows.start * stride + k.start..], stride, rows.len(), width, panel);
+    }
+    let words = k.len().div_ceil(F::PAIR);
+    let (values, temp) = temp.split_at_mut(k.len());
+    for (words, row) in temp.chunks_exact_mut(words).zip(rows.clone()) {
+        op.decode(isa, row, k.start, values);
+        F::along(isa, values, words);
+    }
+    interleave(isa, temp, words, rows.len(), width, panel);
+}
+
+isa_fn! {
+    /// panel[k][i] = rows[i * stride + k] for i < n, else 0.
+    fn interleave(rows: &[f32], stride: usize, n: usize, width: usize, panel: &mut [f32]) {
+        let words = panel.len() / width;
+        let mut i = 0;
+        while i < width {
+            let wide = i + 8 <= n;
+            // Eight rows and eight words at a time, so that loads and stores are whole vectors.
+            let whole = if wide { words / 8 * 8 } else { 0 };
+            for k in (0..whole).step_by(8) {
+                let mut block = [[0f32; 8]; 8];
+                for r in 0..8 {
+                    let row: &[f32] = &rows[(i + r) * stride + k..][..8];
+                    for c in 0..8 {
+                        block[c][r] = row[c];
+                    }
+                }
+                for c in 0..8 {
+                    panel[(k + c) * width + i..][..8].copy_from_slice(&block[c]);
+                }
+            }
+            let end = if wide { i + 8 } else { i + 1 };
+            for i in i..end {
+                for k in whole..words {
+                    panel[k * width + i] = if i < n { rows[i * stride + k] } else { 0.0 };
+                }
+            }
+            i = end;
         }
     }
 }
 
-fn transpose<const W: usize>(rows: &[f32], kc: usize, panel: &mut [f32]) {
-    for (k, lanes) in panel.as_chunks_mut::<W>().0.iter_mut().enumerate() {
-        for i in 0..W {
-            lanes[i] = rows[i * kc + k];
+/// A stored row is one k: make words of the whole range of rows, then deal them out to the panels.
+#[allow(clippy::too_many_arguments)]
+fn rows_along_outer<F: Format>(
+    isa: Isa,
+    op: &Operand,
+    outer: Range<usize>,
+    k: Range<usize>,
+    width: usize,
+    panel: usize,
+    dst: &mut [f32],
+    temp: &mut [f32],
+) {
+    let n = outer.len();
+    let (words, rest) = temp.split_at_mut(n);
+    let (first, rest) = rest.split_at_mut(n);
+    let second = &mut rest[..n];
+    for (w, at) in k.clone().step_by(F::PAIR).enumerate() {
+        let dst = &mut dst[w * width..];
+        if let (true, Some((floats, stride))) = (F::PLAIN, op.floats()) {
+            deal(isa, &floats[at * stride..][outer.clone()], width, panel, dst);
+            continue;
         }
+        op.decode(isa, at, outer.start, first);
+        if F::PAIR == 2 {
+            if at + 1 < k.end { op.decode(isa, at + 1, outer.start, second) } else { second.fill(0.0) }
+        }
+        F::across(isa, first, second, words);
+        deal(isa, words, width, panel, dst);
     }
 }
 
 isa_fn! {
-    /// As `transpose`, eight k at a time, so that loads and stores are whole lines.
-    fn transpose_16(rows: &[f32], kc: usize, panel: &mut [f32]) {
-        let whole = kc / 8 * 8;
-        for k in (0..whole).step_by(8) {
-            let mut block = [[0f32; 16]; 8];
-            for i in 0..16 {
-                let row: &[f32] = &rows[i * kc + k..][..8];
-                for j in 0..8 {
-                    block[j][i] = row[j];
-                }
-            }
-            panel[k * 16..][..128].copy_from_slice(block.as_flattened());
-        }
-        for k in whole..kc {
-            for i in 0..16 {
-                panel[k * 16 + i] = rows[i * kc + k];
-            }
+    /// dst[p * panel ..][.. width] = words[p * width ..], zeros at the end.
+    fn deal(words: &[f32], width: usize, panel: usize, dst: &mut [f32]) {
+        match width {
+            6 => deal_by::<6>(words, panel, dst),
+            8 => deal_by::<8>(words, panel, dst),
+            14 => deal_by::<14>(words, panel, dst),
+            16 => deal_by::<16>(words, panel, dst),
+            48 => deal_by::<48>(words, panel, dst),
+            _ => unreachable!("no kernel has panels of {width}"),
         }
     }
 }
 
-/// A stored row is one k: decode the whole range of outer indices, then deal it out to the panels.
-fn rows_along_outer<const W: usize>(
-    isa: Isa,
-    op: &Operand,
-    outer: Range<usize>,
-    k: Range<usize>,
-    dst: &mut [f32],
-    temp: &mut [f32],
-) {
-    let (kc, n) = (k.len(), outer.len());
-    let row = &mut temp[..n];
-    for (j, k) in k.enumerate() {
-        op.quant.decode_range(isa, &op.bytes[k * op.stride..], outer.start, row);
-        let (whole, rest) = row.as_chunks::<W>();
-        for (p, lanes) in whole.iter().enumerate() {
-            dst[p * W * kc + j * W..][..W].copy_from_slice(lanes);
-        }
-        if !rest.is_empty() {
-            let lanes = &mut dst[whole.len() * W * kc + j * W..][..W];
-            lanes[..rest.len()].copy_from_slice(rest);
-            lanes[rest.len()..].fill(0.0);
-        }
+#[inline(always)]
+fn deal_by<const W: usize>(words: &[f32], panel: usize, dst: &mut [f32]) {
+    let (whole, rest) = words.as_chunks::<W>();
+    for (p, words) in whole.iter().enumerate() {
+        dst[p * panel..][..W].copy_from_slice(words);
+    }
+    if !rest.is_empty() {
+        let lanes = &mut dst[whole.len() * panel..][..W];
+        lanes[..rest.len()].copy_from_slice(rest);
+        lanes[rest.len()..].fill(0.0);
     }
 }
