@@ -147,7 +147,7 @@ pub fn dot<T: Products<BYTES, N>, const BYTES: usize, const N: usize>(
     match isa {
         // SAFETY: a backend with this path exists only where the machine has these features.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { on_avx2::<T, BYTES, N>(x, w, stride, sums) },
+        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => unsafe { on_avx2::<T, BYTES, N>(x, w, stride, sums) },
         _ => rows::<T, Plain, BYTES, N>(x, w, stride, sums),
     }
 }

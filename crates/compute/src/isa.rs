@@ -3,34 +3,61 @@
 //! Kernels are written once, in plain Rust over fixed-size lane arrays with explicit `mul_add`. The same source gives
 //! vector code where the instruction set allows it and the same bits everywhere.
 
-/// An instruction set path. Bits are promised per path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An instruction set path, each at least as wide as the one before. Bits are promised per path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
-    /// No assumption; on x86-64 fused multiply-add is then a slow library call.
+    /// What every machine of the architecture has: NEON with fused multiply-add on AArch64; on x86-64 fused
+    /// multiply-add is then a slow library call.
     Scalar,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
+    /// x86-64 with AVX-512 F, BW, DQ, VL and VNNI besides.
+    Avx512,
+    /// x86-64 with AVX-512 BF16 besides: products of bf16 at twice the rate of f32.
+    Avx512Bf16,
 }
 
 impl Isa {
+    /// Every path, the best last.
+    pub const ALL: [Isa; 4] = [Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16];
+
     /// The best path this machine has.
     pub fn detect() -> Isa {
-        if Isa::Avx2.is_available() { Isa::Avx2 } else { Isa::Scalar }
+        Isa::available().last().unwrap_or(Isa::Scalar)
+    }
+
+    /// The paths this machine can run.
+    pub fn available() -> impl Iterator<Item = Isa> {
+        Isa::ALL.into_iter().filter(|isa| isa.is_available())
     }
 
     /// Whether this machine can run the path.
     pub fn is_available(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        let (avx2, avx512, bf16) = (
+            is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c"),
+            is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512vnni"),
+            is_x86_feature_detected!("avx512bf16"),
+        );
+        #[cfg(not(target_arch = "x86_64"))]
+        let (avx2, avx512, bf16) = (false, false, false);
         match self {
             Isa::Scalar => true,
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => {
-                is_x86_feature_detected!("avx2")
-                    && is_x86_feature_detected!("fma")
-                    && is_x86_feature_detected!("f16c")
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 => false,
+            Isa::Avx2 => avx2,
+            Isa::Avx512 => avx2 && avx512,
+            Isa::Avx512Bf16 => avx2 && avx512 && bf16,
         }
+    }
+
+    /// Whether products of bf16 are faster than those of f32.
+    pub fn multiplies_bf16(self) -> bool {
+        self == Isa::Avx512Bf16
     }
 
     /// The name that runs record.
@@ -38,14 +65,16 @@ impl Isa {
         match self {
             Isa::Scalar => "scalar",
             Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Avx512Bf16 => "avx512-bf16",
         }
     }
 }
 
 /// Defines `fn name(isa: Isa, args..)` from one body, compiled for every path.
 ///
-/// Soundness of the call into the AVX2 copy: `CpuBackend::new` refuses a path that the machine does not have, and
-/// nothing else hands an `Isa` to a kernel.
+/// Soundness of the calls into the vector copies: `CpuBackend::new` refuses a path that the machine does not have,
+/// and nothing else hands an `Isa` to a kernel.
 macro_rules! isa_fn {
     ($(#[$doc:meta])* $vis:vis fn $name:ident ( $($arg:ident : $ty:ty),* $(,)? ) $(-> $ret:ty)? $body:block) => {
         $(#[$doc])*
@@ -62,10 +91,20 @@ macro_rules! isa_fn {
                 body($($arg),*)
             }
 
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+            #[allow(clippy::too_many_arguments)]
+            fn avx512($($arg: $ty),*) $(-> $ret)? {
+                body($($arg),*)
+            }
+
             match isa {
                 // SAFETY: a backend with this path exists only where the machine has these features.
                 #[cfg(target_arch = "x86_64")]
                 $crate::isa::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::isa::Isa::Avx512 | $crate::isa::Isa::Avx512Bf16 => unsafe { avx512($($arg),*) },
                 _ => body($($arg),*),
             }
         }

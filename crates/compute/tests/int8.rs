@@ -11,7 +11,7 @@ fn round(isa: Isa, x: &[f32]) -> Vec<Int8Block> {
 }
 
 fn paths() -> impl Iterator<Item = Isa> {
-    [Isa::Scalar, Isa::Avx2].into_iter().filter(|i| i.is_available())
+    Isa::available()
 }
 
 /// Blocks of every magnitude from the smallest normal to the largest number.

@@ -17,7 +17,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 fn paths() -> impl Iterator<Item = Isa> {
-    [Isa::Scalar, Isa::Avx2].into_iter().filter(|i| i.is_available())
+    Isa::available()
 }
 
 #[test]

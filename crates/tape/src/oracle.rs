@@ -293,8 +293,10 @@ impl Oracle {
             if int8 {
                 a.chunks_mut(32).for_each(round_to_int8);
             }
+            let rounded = |x: f64| if c.product == Product::Bf16 { round_to_bf16(x) } else { x };
+            a.iter_mut().for_each(|a| *a = rounded(*a));
             for j in 0..c.c.cols {
-                let sum: f64 = (0..k).map(|k| a[k] * at(self, &c.b, c.b_along, j, k)).sum();
+                let sum: f64 = (0..k).map(|k| a[k] * rounded(at(self, &c.b, c.b_along, j, k))).sum();
                 self.add_to(&c.c, i, j, c.store, f64::from(c.scale) * sum);
             }
         }
@@ -460,6 +462,11 @@ impl Oracle {
             if dropped { 0.0 } else { o.get(&c.x, r, j) / (1.0 - f64::from(c.p)) }
         });
     }
+}
+
+/// To eight significant bits, ties to even.
+fn round_to_bf16(x: f64) -> f64 {
+    f64::from(half::bf16::from_f32(x as f32))
 }
 
 /// Rounds to multiples of a 127th of the largest. Which of two neighbours is nearer is decided in f32, as documented.

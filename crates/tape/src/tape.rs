@@ -116,6 +116,12 @@ impl Tape {
         self.product
     }
 
+    /// The arithmetic of products with a thin side, as adapters have: rounding the whole of the other side to bf16
+    /// would cost more than the few multiplications with it.
+    pub fn thin_product(&self) -> Product {
+        if self.product == Product::Bf16 { Product::Packed } else { self.product }
+    }
+
     /// A temporary f32 matrix.
     pub fn temp(&mut self, rows: usize, cols: usize) -> View {
         self.temps.push((rows * cols * 4) as u64);

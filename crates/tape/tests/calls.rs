@@ -63,11 +63,12 @@ fn product(
     n: usize,
     a_along: Along,
     b_along: Along,
+    product: Product,
 ) -> (Call, View) {
     let shape = |along, outer, k| if along == Along::K { (outer, k) } else { (k, outer) };
     let ((ar, ac), (br, bc)) = (shape(a_along, m, k), shape(b_along, n, k));
     let (a, w, c) = (floats(b, ar, ac, 1), floats(b, br, bc, 2), floats(b, m, n, 3));
-    let (scale, store, product) = (0.75, Store::Accumulate, Product::Packed);
+    let (scale, store) = (0.75, Store::Accumulate);
     (MatMul { a, b: w, c, a_along, b_along, scale, store, product }.into(), c)
 }
 
@@ -76,9 +77,11 @@ fn products(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
     let shapes = [(1, 1, 1), (1, 257, 17), (7, 3, 1), (6, 16, 16), (13, 300, 33), (97, 1, 31), (5, 520, 400)];
     let along = [Along::K, Along::Outer];
     let layouts = along.into_iter().flat_map(|a| along.into_iter().map(move |b| (a, b)));
+    let products = [Product::Packed, Product::Bf16];
     layouts
-        .flat_map(|(x, y)| shapes.map(|(m, k, n)| (m, k, n, x, y)))
-        .map(|(m, k, n, x, y)| product(b, m, k, n, x, y))
+        .flat_map(|(x, y)| products.map(|p| (x, y, p)))
+        .flat_map(|(x, y, p)| shapes.map(|(m, k, n)| (m, k, n, x, y, p)))
+        .map(|(m, k, n, x, y, p)| product(b, m, k, n, x, y, p))
         .unzip()
 }
 
@@ -87,7 +90,7 @@ fn block_types(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
     let (mut calls, mut out) = (Vec::new(), Vec::new());
     for quant in QUANTS {
         let w = blocks(b, 37, 512, quant.id);
-        for product in [Product::Packed, Product::Dot] {
+        for product in [Product::Packed, Product::Bf16, Product::Dot] {
             let (a, c) = (floats(b, 9, 512, 1), floats(b, 9, 37, 2));
             let (along, store) = (Along::K, Store::Accumulate);
             calls.push(
@@ -237,7 +240,7 @@ fn run(case: Case, backend: &mut dyn Backend) -> Vec<Vec<f32>> {
 fn kernels_agree_with_the_oracle() {
     for (name, case) in CASES {
         let want = run(*case, &mut Oracle::default());
-        for isa in [Isa::Scalar, Isa::Avx2].into_iter().filter(|i| i.is_available()) {
+        for isa in Isa::available() {
             let got = run(*case, &mut CpuBackend::new(isa, 2).unwrap());
             for (i, (w, g)) in want.iter().zip(&got).enumerate() {
                 let norm = w.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
@@ -276,7 +279,7 @@ fn bits_of_a_row_do_not_depend_on_its_neighbours() {
     let (all, one) = (floats(b, 40, 50, 3), floats(b, 1, 50, 4));
     for quant in QUANTS {
         let w = blocks(b, 50, 768, quant.id);
-        for product in [Product::Packed, Product::Dot] {
+        for product in [Product::Packed, Product::Bf16, Product::Dot] {
             let whole = times(b, a, w, all, product);
             for r in [0, 5, 39] {
                 let row = times(b, a.rows_range(r, 1), w, one, product);

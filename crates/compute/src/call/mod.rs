@@ -95,6 +95,9 @@ pub enum Along {
 pub enum Product {
     /// Packed tiles, one FMA chain over k for each block of k: training, prefill.
     Packed,
+    /// As [`Product::Packed`] with both operands rounded to bf16 (to nearest, ties to even), and sums in f32. Where
+    /// the machine multiplies bf16, subnormal operands count as 0.
+    Bf16,
     /// A dot product a row over the stored bytes: decoding. Where b is a block type, a is rounded to int8 first, as
     /// [`crate::int8::round`] says.
     Dot,

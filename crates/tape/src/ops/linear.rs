@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use planish_compute::View;
-use planish_compute::call::{self, Along, Broadcast, ColumnSum, MatMul, Store};
+use planish_compute::call::{self, Along, Broadcast, ColumnSum, MatMul, Product, Store};
 
 use super::Example;
 use crate::tape::{Mode, Param, Tape, Var};
@@ -98,7 +98,8 @@ fn forward(t: &mut Tape, x: View, l: &Linear, y: View) -> Part {
         }
         None => Store::Replace,
     };
-    times(t, x, l.weight.view, y, 1.0, store);
+    let (product, thin) = (t.product(), t.thin_product());
+    times(t, product, x, l.weight.view, y, 1.0, store);
     let mut lows = Vec::with_capacity(l.adapters.len());
     for a in &l.adapters {
         let dropped = match a.dropout {
@@ -106,8 +107,8 @@ fn forward(t: &mut Tape, x: View, l: &Linear, y: View) -> Part {
             _ => x,
         };
         let low = t.temp(x.rows, a.a.view.rows);
-        times(t, dropped, a.a.view, low, 1.0, Store::Replace);
-        times(t, low, a.b.view, y, a.scale, Store::Accumulate);
+        times(t, thin, dropped, a.a.view, low, 1.0, Store::Replace);
+        times(t, thin, low, a.b.view, y, a.scale, Store::Accumulate);
         lows.push(Low { x: dropped, low });
     }
     Part { linear: l.clone(), lows }
@@ -116,38 +117,39 @@ fn forward(t: &mut Tape, x: View, l: &Linear, y: View) -> Part {
 /// dx = dy W + dropout(scale dy B A), dW = dy' x, dbias = colsum dy, dB = scale dy' (x A'), dA = (scale dy B)' x.
 fn backward(t: &mut Tape, x: Var, x_needs: bool, part: &Part, dy: View) {
     let l = &part.linear;
+    let (product, thin) = (t.product(), t.thin_product());
     if x_needs {
         let (dx, store) = t.grad_into(x);
-        times_transposed(t, dy, l.weight.view, dx, 1.0, store);
+        times_transposed(t, product, dy, l.weight.view, dx, 1.0, store);
     }
     if let Some(dweight) = l.weight.grad {
-        outer(t, dy, t.view(x), dweight, 1.0);
+        outer(t, product, dy, t.view(x), dweight, 1.0);
     }
     if let Some(dbias) = l.bias.and_then(|b| b.grad) {
         t.call(ColumnSum { x: dy, out: dbias });
     }
     for (a, low) in l.adapters.iter().zip(&part.lows) {
         if let Some(db) = a.b.grad {
-            outer(t, dy, low.low, db, a.scale);
+            outer(t, thin, dy, low.low, db, a.scale);
         }
         if a.a.grad.is_none() && !x_needs {
             continue;
         }
         let dlow = t.temp(dy.rows, a.a.view.rows);
-        times_transposed(t, dy, a.b.view, dlow, a.scale, Store::Replace);
+        times_transposed(t, thin, dy, a.b.view, dlow, a.scale, Store::Replace);
         if let Some(da) = a.a.grad {
-            outer(t, dlow, low.x, da, 1.0);
+            outer(t, thin, dlow, low.x, da, 1.0);
         }
         if x_needs {
             let (dx, _) = t.grad_into(x);
             match a.dropout {
                 Some(d) if d.p > 0.0 => {
                     let dropped = t.temp(dx.rows, dx.cols);
-                    times_transposed(t, dlow, a.a.view, dropped, 1.0, Store::Replace);
+                    times_transposed(t, thin, dlow, a.a.view, dropped, 1.0, Store::Replace);
                     let through = dropout(t, dropped, d);
                     t.call(call::Add { a: dx, b: through, y: dx, scale: 1.0 });
                 }
-                _ => times_transposed(t, dlow, a.a.view, dx, 1.0, Store::Accumulate),
+                _ => times_transposed(t, thin, dlow, a.a.view, dx, 1.0, Store::Accumulate),
             }
         }
     }
@@ -160,21 +162,27 @@ fn dropout(t: &mut Tape, x: View, d: Dropout) -> View {
 }
 
 /// c (+)= scale * x w', w [out, in].
-pub(super) fn times(t: &mut Tape, x: View, w: View, c: View, scale: f32, store: Store) {
-    let product = t.product();
-    t.call(MatMul { a: x, b: w, c, a_along: Along::K, b_along: Along::K, scale, store, product });
+pub(super) fn times(t: &mut Tape, product: Product, x: View, w: View, c: View, scale: f32, store: Store) {
+    let along = Along::K;
+    t.call(MatMul { a: x, b: w, c, a_along: along, b_along: along, scale, store, product });
 }
 
 /// c (+)= scale * dy w, w [out, in].
-pub(super) fn times_transposed(t: &mut Tape, dy: View, w: View, c: View, scale: f32, store: Store) {
-    let product = t.product();
+pub(super) fn times_transposed(
+    t: &mut Tape,
+    product: Product,
+    dy: View,
+    w: View,
+    c: View,
+    scale: f32,
+    store: Store,
+) {
     t.call(MatMul { a: dy, b: w, c, a_along: Along::K, b_along: Along::Outer, scale, store, product });
 }
 
 /// dw += scale * dy' x, the sum over rows.
-pub(super) fn outer(t: &mut Tape, dy: View, x: View, dw: View, scale: f32) {
-    let (along, product) = (Along::Outer, t.product());
-    let store = Store::Accumulate;
+pub(super) fn outer(t: &mut Tape, product: Product, dy: View, x: View, dw: View, scale: f32) {
+    let (along, store) = (Along::Outer, Store::Accumulate);
     t.call(MatMul { a: dy, b: x, c: dw, a_along: along, b_along: along, scale, store, product });
 }
 

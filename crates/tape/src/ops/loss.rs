@@ -30,6 +30,7 @@ pub struct Targets {
 pub fn linear_cross_entropy(t: &mut Tape, x: Var, head: &Param, p: &Targets) -> Var {
     let x = gather(t, x, p.rows);
     let (xv, needs) = (t.view(x), t.needs_grad(x));
+    let product = t.product();
     let dhead = head.grad.filter(|_| t.mode() == Mode::Train);
     let dx = needs.then(|| t.temp(xv.rows, xv.cols));
     let loss = t.temp(xv.rows, 1);
@@ -38,15 +39,15 @@ pub fn linear_cross_entropy(t: &mut Tape, x: Var, head: &Param, p: &Targets) -> 
         let n = CHUNK.min(xv.rows - start);
         let chunk = xv.rows_range(start, n);
         let logits = t.temp(n, head.view.rows);
-        times(t, chunk, head.view, logits, 1.0, Store::Replace);
+        times(t, product, chunk, head.view, logits, 1.0, Store::Replace);
         let (targets, loss) = (p.ids.rows_range(start, n), loss.rows_range(start, n));
         t.call(CrossEntropy { targets, normaliser: p.normaliser, logits, loss });
         t.stage(Stage::Backward);
         if let Some(dx) = dx {
-            times_transposed(t, logits, head.view, dx.rows_range(start, n), 1.0, Store::Replace);
+            times_transposed(t, product, logits, head.view, dx.rows_range(start, n), 1.0, Store::Replace);
         }
         if let Some(dhead) = dhead {
-            outer(t, logits, chunk, dhead, 1.0);
+            outer(t, product, logits, chunk, dhead, 1.0);
         }
         t.stage(Stage::Forward);
     }
@@ -70,6 +71,7 @@ pub struct Scores {
 pub fn linear_scores(t: &mut Tape, x: Var, head: &Param, p: &Targets, k: usize) -> Scores {
     let x = gather(t, x, p.rows);
     let xv = t.view(x);
+    let product = t.product();
     let loss = t.temp(xv.rows, 1);
     t.keep(loss);
     let top = (k > 0).then(|| {
@@ -81,7 +83,7 @@ pub fn linear_scores(t: &mut Tape, x: Var, head: &Param, p: &Targets, k: usize) 
     for start in (0..xv.rows).step_by(CHUNK) {
         let n = CHUNK.min(xv.rows - start);
         let logits = t.temp(n, head.view.rows);
-        times(t, xv.rows_range(start, n), head.view, logits, 1.0, Store::Replace);
+        times(t, product, xv.rows_range(start, n), head.view, logits, 1.0, Store::Replace);
         if let Some((ids, logprobs)) = top {
             let (ids, logprobs) = (ids.rows_range(start, n), logprobs.rows_range(start, n));
             t.call(TopK { logits, ids, logprobs });

@@ -3,8 +3,8 @@
 //! A kernel is one [`kernel!`]: its tile, the format of its packed operands, the instructions it is compiled for. A
 //! tile fills most vector registers with sums and leaves room for a row of b and one element of a.
 
+use super::format::{Bf16Pairs, F32, Format, RoundedToBf16};
 use crate::call::Store;
-use crate::cpu::matmul::format::{Bf16Pairs, F32, Format, RoundedToBf16};
 
 /// Elements of a vector of sums.
 const LANES: usize = 16;
@@ -19,13 +19,6 @@ pub struct Panels {
     pub outer: usize,
     /// Words from one k (or pair of k) to the next.
     pub k: usize,
-}
-
-impl Panels {
-    /// Panels of `width` rows that are `words` long.
-    pub fn packed(words: &[f32], width: usize, k: usize) -> Panels {
-        Panels { p: words.as_ptr(), panel: width * k, outer: 1, k: width }
-    }
 }
 
 /// A rectangle of c: m x n elements, `row` and `col` elements apart.
@@ -95,7 +88,7 @@ kernel! {
 }
 kernel! {
     /// Plain code on values rounded to bf16.
-    PlainBf16: 6 x 16, RoundedToBf16, fma
+    PlainRounded: 6 x 16, RoundedToBf16, fma
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
@@ -105,7 +98,7 @@ kernel! {
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// The same on values rounded to bf16.
-    Avx2Bf16: 6 x 16, RoundedToBf16, fma, "avx2,fma"
+    Avx2Rounded: 6 x 16, RoundedToBf16, fma, "avx2,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
@@ -116,6 +109,11 @@ kernel! {
 kernel! {
     /// For up to sixteen columns: the thin products of low-rank adapters.
     Avx512Thin: 14 x 16, F32, fma, "avx512f,avx512bw,avx512dq,avx512vl,fma"
+}
+#[cfg(target_arch = "x86_64")]
+kernel! {
+    /// The large tile on values rounded to bf16, for machines that cannot multiply bf16.
+    Avx512Rounded: 8 x 48, RoundedToBf16, fma, "avx512f,avx512bw,avx512dq,avx512vl,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {

@@ -35,11 +35,28 @@ pub fn matmul(cx: &mut Cx, call: &MatMul) {
     let (a, b) = (operand(cx, &call.a, call.a_along), operand(cx, &call.b, call.b_along));
     let c = cx.memory.rows_mut::<f32>(&call.c);
     assert_eq!((a.outer, b.outer, a.k), (c.len(), c.cols(), b.k), "shapes of a product");
-    match (call.product, cx.isa) {
-        (Product::Dot, _) => dot::dot(cx, call, &b, c),
-        #[cfg(target_arch = "x86_64")]
-        (Product::Packed, Isa::Avx2) => packed::<micro::Avx2>(cx, call, a, b, c),
-        (Product::Packed, _) => packed::<micro::Plain>(cx, call, a, b, c),
+    match call.product {
+        Product::Dot => dot::dot(cx, call, &b, c),
+        Product::Packed => match cx.isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => packed::<micro::Avx2>(cx, call, a, b, c),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 | Isa::Avx512Bf16 if b.outer <= micro::Avx512Thin::NR => {
+                packed::<micro::Avx512Thin>(cx, call, a, b, c);
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 | Isa::Avx512Bf16 => packed::<micro::Avx512>(cx, call, a, b, c),
+            _ => packed::<micro::Plain>(cx, call, a, b, c),
+        },
+        Product::Bf16 => match cx.isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => packed::<micro::Avx2Rounded>(cx, call, a, b, c),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => packed::<micro::Avx512Rounded>(cx, call, a, b, c),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16 => packed::<micro::Avx512Bf16>(cx, call, a, b, c),
+            _ => packed::<micro::PlainRounded>(cx, call, a, b, c),
+        },
     }
 }
 
