@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use planish_base::{Error, Result};
 use planish_compute::Isa;
-use planish_engine::{AdapterFile, Binding, Engine, EngineOptions, Model, SamplerOptions, Stop};
+use planish_engine::{AdapterFile, Binding, Engine, EngineOptions, Model, Precision, SamplerOptions, Stop};
 use planish_model::{AdapterSet, Trainable};
 use planish_text::{Dataset, LengthPolicy, LoadOptions};
 
@@ -31,6 +31,11 @@ pub struct ModelFlags {
     /// Worker threads [default: as many as the machine runs at once]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+
+    /// What matrices are multiplied as, but for decoding; auto is bf16 where the machine multiplies it faster
+    /// [default: auto to generate, else f32]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Precision::NAMES))]
+    pub precision: Option<String>,
 }
 
 impl ModelFlags {
@@ -40,7 +45,7 @@ impl ModelFlags {
     /// As [`Engine::new`].
     pub fn session_engine(&self, model: Model) -> Result<Engine> {
         let context = self.context.unwrap_or(model.spec.context.min(CONTEXT));
-        self.engine(model, context, PREFILL)
+        self.with_precision(model, context, PREFILL, "auto")
     }
 
     /// An engine for sequences of up to `context` tokens, `tokens` of them in a pass.
@@ -48,15 +53,21 @@ impl ModelFlags {
     /// # Errors
     /// As [`Engine::new`].
     pub fn engine(&self, model: Model, context: usize, tokens: usize) -> Result<Engine> {
+        self.with_precision(model, context, tokens, "f32")
+    }
+
+    fn with_precision(&self, model: Model, context: usize, tokens: usize, usual: &str) -> Result<Engine> {
+        let isa = Isa::detect();
         Engine::new(
             model,
             EngineOptions {
                 threads: self.threads.unwrap_or_else(available_threads),
-                isa: Isa::detect(),
+                isa,
                 context,
                 tokens,
                 trainable: Trainable::Nothing,
                 recompute: false,
+                precision: Precision::of(self.precision.as_deref().unwrap_or(usual), isa)?,
             },
         )
     }

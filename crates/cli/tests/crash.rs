@@ -39,7 +39,7 @@ impl Victim<'_> {
 fn kills_at_random_times_lose_nothing() {
     let kills = long("PLANISH_KILLS").unwrap_or(12);
     let seed = long("PLANISH_SEED").unwrap_or(1);
-    let runs = Runs::new(Shape { steps: 40, save_every: 2, full: false });
+    let runs = Runs::new(Shape { steps: 40, save_every: 2, full: false, precision: "f32" });
     let begin = Instant::now();
     let want = runs.finish("whole", 2);
     let whole = begin.elapsed();
@@ -76,7 +76,7 @@ mod faults {
     use super::*;
 
     fn runs() -> Runs {
-        Runs::new(Shape { steps: 6, save_every: 2, full: false })
+        Runs::new(Shape { steps: 6, save_every: 2, full: false, precision: "f32" })
     }
 
     /// Runs with a fault; exit code (none: killed) and stderr.

@@ -58,8 +58,21 @@ fn tune_smollm2_and_run_it_in_llama_cpp() {
     let data = same_data_as_peft(&s, &chats, &golden);
 
     let out = dir.path().join("run");
-    let tuned =
-        run(&s.bin, &["tune", text(&s.model), text(&chats), "--steps", "40", "--out", text(&out), "--json"]);
+    let tuned = run(
+        &s.bin,
+        &[
+            "tune",
+            text(&s.model),
+            text(&chats),
+            "--steps",
+            "40",
+            "--precision",
+            "f32",
+            "--out",
+            text(&out),
+            "--json",
+        ],
+    );
     let tuned: Value = serde_json::from_str(tuned.lines().last().unwrap()).unwrap();
     let tuned = &tuned["tune"];
     check_loss(tuned, &golden);

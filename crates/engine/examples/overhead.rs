@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use planish_base::{Result, TypeId};
 use planish_compute::Isa;
-use planish_engine::{Engine, EngineOptions, Session};
+use planish_engine::{Engine, EngineOptions, Precision, Session};
 use planish_model::Trainable;
 
 const ROUNDS: usize = 10;
@@ -23,7 +23,15 @@ fn main() -> Result<()> {
     let threads = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(2);
     let trainable = Trainable::Nothing;
     let (isa, recompute) = (Isa::detect(), false);
-    let options = EngineOptions { threads, isa, context: 1024, tokens: 64, trainable, recompute };
+    let options = EngineOptions {
+        threads,
+        isa,
+        context: 1024,
+        tokens: 64,
+        trainable,
+        recompute,
+        precision: Precision::F32,
+    };
     let mut runs = Vec::new();
     for dtype in [TypeId::F32, TypeId::Q8_0] {
         runs.push((dtype, Engine::new(random::llama(30, 64, dtype), options)?, Vec::new()));

@@ -13,7 +13,7 @@ use std::time::Instant;
 use planish_base::Result;
 use planish_compute::Isa;
 use planish_compute::call::{Along, Call};
-use planish_engine::{Engine, EngineOptions, Model};
+use planish_engine::{Engine, EngineOptions, Model, Precision};
 use planish_model::{AdapterSet, AdapterSpec, ROLES, Ragged, Trainable};
 
 fn main() -> Result<()> {
@@ -23,7 +23,15 @@ fn main() -> Result<()> {
         [(2, 512), (3, 1), (4, 3), (5, 2)].map(|(i, d)| number(i, d));
     for (name, trainable) in [("LoRA", Trainable::Nothing), ("everything", Trainable::Everything)] {
         let (isa, tokens) = (Isa::detect(), sequences * context);
-        let options = EngineOptions { threads, isa, context, tokens, trainable, recompute: false };
+        let options = EngineOptions {
+            threads,
+            isa,
+            context,
+            tokens,
+            trainable,
+            recompute: false,
+            precision: Precision::F32,
+        };
         let mut engine = Engine::new(Model::open(Path::new(&path))?, options)?;
         let set = adapter(&mut engine, trainable)?;
         let mut best = [f64::MAX; 2];

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use planish_base::{Error, Result};
-use planish_compute::call::Product;
 use planish_compute::{Backend, CpuBackend, Isa, Program, View};
 use planish_model::{AdapterSet, Inputs, Params, Pass, Ragged, Trainable};
 use planish_tape::{Mode, Saved, Tape};
 
 use crate::model::Model;
+use crate::precision::Precision;
 use crate::room;
 
 /// How a model is loaded.
@@ -27,6 +27,8 @@ pub struct EngineOptions {
     /// Computes each block again before its backward pass instead of keeping its activations: less memory, more time,
     /// the same bits.
     pub recompute: bool,
+    /// The arithmetic of products of training, scoring and prompts.
+    pub precision: Precision,
 }
 
 /// A model, its parameters on the CPU, and the buffers of a batch.
@@ -93,6 +95,11 @@ impl Engine {
         self.options.recompute = recompute;
     }
 
+    /// The arithmetic of products of training, scoring and prompts.
+    pub fn precision(&self) -> Precision {
+        self.options.precision
+    }
+
     /// Refuses ids outside the vocabulary.
     ///
     /// # Errors
@@ -121,7 +128,7 @@ impl Engine {
     pub fn training_program(&self, batch: &Ragged, adapters: &[&AdapterSet]) -> (Program, View) {
         let (views, targets) = self.inputs.views(batch);
         let saved = if self.options.recompute { Saved::Recomputed } else { Saved::Kept };
-        let mut tape = Tape::new(Mode::Train, Product::Packed).with_saved(saved);
+        let mut tape = Tape::new(Mode::Train, self.options.precision.product()).with_saved(saved);
         let mut pass = Pass::new(&mut tape, views, &self.model.spec, &self.params, adapters, None);
         let hidden = pass.hidden();
         let loss = pass.loss(hidden, &targets);

@@ -1,7 +1,6 @@
 //! Scoring tokens: the loss of each, and the most probable alternatives.
 
 use planish_base::{Error, Result};
-use planish_compute::call::Product;
 use planish_compute::{Backend, Program, View};
 use planish_model::{AdapterSet, Pass, Ragged};
 use planish_tape::ops::Scores;
@@ -53,7 +52,7 @@ impl Summary {
 /// The program that scores a batch of this shape.
 pub fn program(engine: &Engine, batch: &Ragged, adapters: &[&AdapterSet], top: usize) -> (Program, Scores) {
     let (views, targets) = engine.inputs.views(batch);
-    let mut tape = Tape::new(Mode::Infer, Product::Packed);
+    let mut tape = Tape::new(Mode::Infer, engine.precision().product());
     let mut pass = Pass::new(&mut tape, views, &engine.model.spec, &engine.params, adapters, None);
     let hidden = pass.hidden();
     let scores = pass.scores(hidden, &targets, top);

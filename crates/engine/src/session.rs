@@ -55,7 +55,7 @@ impl<'a> Session<'a> {
             rows: &[0],
             targets: &[],
         };
-        let prefill = record(engine, adapters, &kv, &longest, Product::Packed);
+        let prefill = record(engine, adapters, &kv, &longest, engine.precision().product());
         let arena = decode.0.arena_bytes().max(prefill.0.arena_bytes());
         if let Err(e) = engine.reserve(arena) {
             kv.free(&mut engine.backend);
@@ -122,7 +122,8 @@ impl<'a> Session<'a> {
                 rows: &[n as u32 - 1],
                 targets: &[],
             };
-            let (program, logits) = record(self.engine, &self.adapters, &self.kv, &batch, Product::Packed);
+            let product = self.engine.precision().product();
+            let (program, logits) = record(self.engine, &self.adapters, &self.kv, &batch, product);
             self.engine.run(&batch, 1.0, &program)?;
             self.length += n;
             self.read_logits(&logits);

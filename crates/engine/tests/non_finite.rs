@@ -8,7 +8,7 @@ mod random;
 use common::TestGguf;
 use planish_base::TypeId;
 use planish_compute::{Backend, Isa, Stage, View};
-use planish_engine::{Engine, EngineOptions, NonFinite};
+use planish_engine::{Engine, EngineOptions, NonFinite, Precision};
 use planish_model::{AdapterSet, AdapterSpec, LinearId, ROLES, Ragged, Role, Trainable};
 use planish_tape::Param;
 
@@ -22,7 +22,15 @@ struct Trained {
 impl Trained {
     fn new(trainable: Trainable) -> Trained {
         let isa = Isa::detect();
-        let options = EngineOptions { threads: 2, isa, context: 64, tokens: 64, trainable, recompute: false };
+        let options = EngineOptions {
+            threads: 2,
+            isa,
+            context: 64,
+            tokens: 64,
+            trainable,
+            recompute: false,
+            precision: Precision::F32,
+        };
         Trained {
             engine: Engine::new(random::llama(4, 64, TypeId::F32), options).unwrap(),
             set: AdapterSet::default(),

@@ -6,7 +6,7 @@ mod random;
 
 use planish_base::TypeId;
 use planish_compute::Isa;
-use planish_engine::{Engine, EngineOptions, Sampler, SamplerOptions, Session};
+use planish_engine::{Engine, EngineOptions, Precision, Sampler, SamplerOptions, Session};
 use planish_model::Trainable;
 
 #[test]
@@ -27,6 +27,7 @@ fn allocations(dtype: TypeId, tokens: usize) -> u64 {
         tokens: 64,
         trainable: Trainable::Nothing,
         recompute: false,
+        precision: Precision::F32,
     };
     let mut engine = Engine::new(random::llama(30, 64, dtype), options).unwrap();
     let mut session = Session::new(&mut engine, &[]).unwrap();

@@ -6,7 +6,7 @@ mod random;
 
 use planish_base::TypeId;
 use planish_compute::{Backend, Isa, View};
-use planish_engine::{Engine, EngineOptions};
+use planish_engine::{Engine, EngineOptions, Precision};
 use planish_model::{AdapterSet, AdapterSpec, ROLES, Ragged, Trainable};
 use planish_tape::ops::Example;
 
@@ -15,7 +15,15 @@ const LAYERS: usize = 6;
 
 fn engine(trainable: Trainable, threads: usize) -> Engine {
     let (isa, tokens) = (Isa::detect(), TOKENS as usize);
-    let options = EngineOptions { threads, isa, context: tokens, tokens, trainable, recompute: false };
+    let options = EngineOptions {
+        threads,
+        isa,
+        context: tokens,
+        tokens,
+        trainable,
+        recompute: false,
+        precision: Precision::F32,
+    };
     Engine::new(random::llama(LAYERS, 64, TypeId::F32), options).unwrap()
 }
 

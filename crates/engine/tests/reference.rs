@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use planish_compute::{Backend, Isa};
-use planish_engine::{Engine, EngineOptions, Model, Session};
+use planish_engine::{Engine, EngineOptions, Model, Precision, Session};
 use planish_model::{Ragged, Trainable};
 use planish_testkit::files::needed;
 use serde_json::Value;
@@ -27,7 +27,15 @@ fn ids(v: &Value) -> Vec<u32> {
 
 fn load(model: &Path, trainable: Trainable) -> Engine {
     let (isa, recompute) = (Isa::detect(), false);
-    let options = EngineOptions { threads: 2, isa, context: 64, tokens: 64, trainable, recompute };
+    let options = EngineOptions {
+        threads: 2,
+        isa,
+        context: 64,
+        tokens: 64,
+        trainable,
+        recompute,
+        precision: Precision::F32,
+    };
     Engine::new(Model::open(model).unwrap(), options).unwrap()
 }
 

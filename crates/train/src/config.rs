@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use planish_base::{Error, Result};
+use planish_compute::Isa;
+use planish_engine::Precision;
 use planish_model::{AdapterSpec, Role};
 use planish_text::LengthPolicy;
 use serde::{Deserialize, Serialize};
@@ -109,6 +111,8 @@ pub struct TuneConfig {
     pub context: Option<usize>,
     /// What to do with longer examples.
     pub max_length_policy: LengthPolicy,
+    /// What matrices are multiplied as: f32, bf16, or `auto`, which is bf16 where the machine multiplies it faster.
+    pub precision: String,
     /// Forget a layer's activations after its forward pass, and compute them again in the backward pass.
     pub recompute: bool,
     /// With a limit, `micro_batch` and `recompute` are chosen so that the run fits.
@@ -183,6 +187,7 @@ impl Default for TuneConfig {
             micro_batch: 2,
             context: None,
             max_length_policy: LengthPolicy::Error,
+            precision: "auto".into(),
             recompute: false,
             memory: None,
             lr: None,
@@ -237,6 +242,7 @@ impl TuneConfig {
     pub fn check(&self) -> Result<()> {
         self.adapter()?;
         self.check_used()?;
+        Precision::of(&self.precision, Isa::detect())?;
         let positive = |name: &str, ok: bool, value: String, allowed: &str| match ok {
             true => Ok(()),
             false => Err(Error::usage("setting", format!("{name} is {value}, expected {allowed}"))),
@@ -336,10 +342,11 @@ impl TuneConfig {
         })
     }
 
-    /// The same settings with the rate and those of optimizer and schedule written out, so that a run's file says what they were.
+    /// The same settings with rate, precision and those of optimizer and schedule written out, so that a run's file
+    /// says what they were.
     ///
     /// # Errors
-    /// Kind `Usage` for an unknown optimizer or schedule.
+    /// Kind `Usage` for an unknown optimizer, schedule or precision.
     pub fn resolved(&self) -> Result<TuneConfig> {
         let (optim, schedule) = (optim::of(&self.optimizer)?, schedule::of(&self.schedule)?);
         let (settings, shape) = (self.optim_settings()?, self.shape(1));
@@ -349,6 +356,7 @@ impl TuneConfig {
             cycles: schedule.uses.contains(&"cycles").then_some(shape.cycles),
             decay_share: schedule.uses.contains(&"decay-share").then_some(shape.decay_share),
             lr: Some(self.peak_lr()),
+            precision: Precision::of(&self.precision, Isa::detect())?.name().into(),
             // A run may be gone on with from anywhere.
             model: absolute(&self.model),
             data: self.data.iter().map(|p| absolute(p)).collect(),

@@ -25,7 +25,7 @@ pub struct Identity {
     pub trained: u64,
     /// Version of the arithmetic.
     pub numerics_version: u32,
-    /// Type of products.
+    /// Arithmetic of products.
     pub precision: String,
     /// Instruction set path.
     pub isa: String,
@@ -40,7 +40,7 @@ impl Identity {
             eval_data: examples(&data.eval_examples()),
             trained,
             numerics_version: NUMERICS_VERSION,
-            precision: "f32".into(),
+            precision: engine.precision().name().into(),
             isa: engine.backend.isa().name().to_string(),
         }
     }

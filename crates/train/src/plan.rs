@@ -94,6 +94,8 @@ pub struct Plan {
     pub micro_batch: usize,
     /// Whether activations are computed again in the backward pass.
     pub recompute: bool,
+    /// What matrices are multiplied as.
+    pub precision: String,
     /// Values that are trained.
     pub trained_parameters: u64,
     /// Values of the base.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use planish_base::{Error, Result};
 use planish_compute::{Isa, Program};
-use planish_engine::{Engine, EngineOptions, Model, score};
+use planish_engine::{Engine, EngineOptions, Model, Precision, score};
 use planish_store::process;
 use planish_text::Example;
 
@@ -51,7 +51,7 @@ impl Run {
             return Err(room.refusal(state, process_bytes, None));
         }
         let prompt = data.sample_prompt(&config, &model)?;
-        let options = options(&config, &data, model.spec.context, prompt.len());
+        let options = options(&config, &data, model.spec.context, prompt.len())?;
         let mut engine = Engine::new(model, options)?;
         let recipe = Recipe::new(&mut engine, &config)?;
         let targets = recipe.targets(&engine, &config);
@@ -66,7 +66,8 @@ impl Run {
                 .with_hint("give --eval-data, or hold some out with --eval-split"));
         }
         let identity = Identity::new(&engine, &data, trained);
-        let plan = Plan { steps, trained_parameters: trained, ..Plan::default() };
+        let precision = engine.precision().name().into();
+        let plan = Plan { steps, precision, trained_parameters: trained, ..Plan::default() };
         let mut run = Run { config, data, engine, recipe, trainer, order, plan, identity, prompt };
         run.settle(&room, process_bytes)?;
         run.plan.tokens = run.tokens();
@@ -193,15 +194,18 @@ impl Run {
     }
 }
 
-fn options(config: &TuneConfig, data: &Data, context: usize, prompt: usize) -> EngineOptions {
+fn options(config: &TuneConfig, data: &Data, context: usize, prompt: usize) -> Result<EngineOptions> {
     let sample_room = prompt + config.sample_tokens;
     let tokens = data.context * config.micro_batch.min(config.batch_size);
-    EngineOptions {
+    let isa = Isa::detect();
+    let precision = Precision::of(&config.precision, isa)?;
+    Ok(EngineOptions {
         threads: config.threads,
-        isa: Isa::detect(),
+        isa,
         context: data.context.max(sample_room).min(context),
         tokens: tokens.max(256),
         trainable: Recipe::trainable(config),
         recompute: config.recompute,
-    }
+        precision,
+    })
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use planish_compute::{Backend, Isa};
-use planish_engine::{Engine, EngineOptions, Model};
+use planish_engine::{Engine, EngineOptions, Model, Precision};
 use planish_model::{AdapterSet, AdapterSpec, ROLES, Role, Trainable};
 use planish_store::safetensors::SafeTensors;
 use planish_testkit::files::needed;
@@ -25,7 +25,8 @@ fn json(path: &Path) -> Value {
 
 fn load(path: &Path, trainable: Trainable, threads: usize, tokens: usize) -> Engine {
     let (isa, recompute) = (Isa::detect(), false);
-    let options = EngineOptions { threads, isa, context: 64, tokens, trainable, recompute };
+    let options =
+        EngineOptions { threads, isa, context: 64, tokens, trainable, recompute, precision: Precision::F32 };
     Engine::new(Model::open(path).unwrap(), options).unwrap()
 }
 

@@ -7,7 +7,16 @@ fn a_real_model_writes_what_llama_cpp_writes() {
     let want = std::fs::read(dir.join("expected_greedy_200.txt")).unwrap();
     for name in ["stories260K-f32.v3.gguf", "tinyllamas-stories-260k-f32.gguf"] {
         let mut command = planish();
-        command.arg("generate").arg(dir.join(name)).args(["-p", "", "-n", "200", "--temp", "0"]);
+        command.arg("generate").arg(dir.join(name)).args([
+            "-p",
+            "",
+            "-n",
+            "200",
+            "--temp",
+            "0",
+            "--precision",
+            "f32",
+        ]);
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{name}");
         assert!(output.stdout == want, "{name}: {}", String::from_utf8_lossy(&output.stdout));

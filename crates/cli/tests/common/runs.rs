@@ -15,6 +15,7 @@ pub struct Shape {
     pub steps: usize,
     pub save_every: usize,
     pub full: bool,
+    pub precision: &'static str,
 }
 
 /// A tiny quantised model, data, and a command line.
@@ -44,14 +45,14 @@ impl Runs {
             command.env_remove(name);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).arg("tune");
-        let Shape { steps, save_every, full } = self.shape;
+        let Shape { steps, save_every, full, precision } = self.shape;
         match dir.join("config.toml").exists() && dir.join("events.jsonl").exists() {
             true => command.arg("--resume").arg(&dir),
             false => {
                 command.arg(self.place.path("tiny.gguf")).arg(self.place.path("data.jsonl"));
                 command.arg("--out").arg(&dir);
                 command.args(["--steps", &steps.to_string(), "--save-every", &save_every.to_string()]);
-                command.args(["--lr", "0.01", "--batch-size", "3"]);
+                command.args(["--lr", "0.01", "--batch-size", "3", "--precision", precision]);
                 command.args(if full { &["--full"][..] } else { &["--rank", "2", "--dropout", "0.1"] })
             }
         };

@@ -8,7 +8,7 @@ use planish_base::TypeId;
 use planish_compute::call::Product;
 use planish_compute::quant::Quant;
 use planish_compute::{Backend, Isa};
-use planish_engine::{AdapterFile, Binding, Engine, EngineOptions, Model};
+use planish_engine::{AdapterFile, Binding, Engine, EngineOptions, Model, Precision};
 use planish_model::{AdapterSet, Arch, Pass, Ragged, Trainable, interleave_rows};
 use planish_store::gguf::{OwnedValue, Writer};
 use planish_store::safetensors::SafeTensors;
@@ -170,6 +170,7 @@ pub fn engine(model: Model) -> Engine {
         tokens: 64,
         trainable: Trainable::Nothing,
         recompute: false,
+        precision: Precision::F32,
     };
     Engine::new(model, options).unwrap()
 }

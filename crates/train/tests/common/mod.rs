@@ -7,7 +7,7 @@ use std::path::Path;
 use planish_base::TypeId;
 use planish_compute::Isa;
 use planish_compute::quant::Quant;
-use planish_engine::{Engine, EngineOptions, Model};
+use planish_engine::{Engine, EngineOptions, Model, Precision};
 use planish_model::Trainable;
 use planish_store::gguf::{OwnedValue, Writer};
 use planish_testkit::tiny;
@@ -73,7 +73,14 @@ pub fn write_data(path: &Path, examples: &[Example]) {
 }
 
 pub fn engine(path: &Path, trainable: Trainable, threads: usize) -> Engine {
-    let options =
-        EngineOptions { threads, isa: Isa::detect(), context: 64, tokens: 256, trainable, recompute: false };
+    let options = EngineOptions {
+        threads,
+        isa: Isa::detect(),
+        context: 64,
+        tokens: 256,
+        trainable,
+        recompute: false,
+        precision: Precision::F32,
+    };
     Engine::new(Model::open(path).unwrap(), options).unwrap()
 }

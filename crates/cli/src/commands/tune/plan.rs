@@ -46,6 +46,7 @@ pub fn text(plan: &Plan) -> String {
     rows.push(("time", format!("{training} at {speed:.0} tokens/s, evaluation {evaluation}")));
     let recompute = if plan.recompute { ", activations computed twice" } else { "" };
     rows.push(("micro-batch", format!("{} sequences{recompute}", plan.micro_batch)));
+    rows.push(("products", plan.precision.clone()));
     rows.push(("memory", mb(m.total_bytes)));
     let kinds = [
         ("  weights", m.weights_bytes),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use planish_base::{Error, Result};
+use planish_engine::Precision;
 use planish_store::fs;
 use planish_text::LengthPolicy;
 use planish_train::optim::OptimSettings;
@@ -73,6 +74,10 @@ pub struct Settings {
     #[arg(long, value_name = "N")]
     #[arg(help = or_default("Sequences in memory at one time; changes memory and speed, not the result", table().micro_batch))]
     micro_batch: Option<usize>,
+
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Precision::NAMES))]
+    #[arg(help = or_default("What matrices are multiplied as; auto is bf16 where the machine multiplies it faster", table().precision))]
+    precision: Option<String>,
 
     /// Keep fewer activations and compute them again in the backward pass: less memory, more time, the same result
     #[arg(long)]
@@ -313,6 +318,7 @@ impl Settings {
         set(&mut c.epochs, &self.epochs);
         set(&mut c.batch_size, &self.batch_size);
         set(&mut c.micro_batch, &self.micro_batch);
+        set(&mut c.precision, &self.precision);
         c.recompute |= self.recompute;
         c.memory = self.memory.or(c.memory);
         c.context = self.context.or(c.context);

@@ -159,11 +159,7 @@ fn rectangle<K: Kernel>(job: &Job, rows: Range<usize>, cols: Range<usize>, scrat
 }
 
 /// The whole panels among `rows` of an operand that need not be packed.
-fn direct<K: Kernel>(
-    op: &Operand,
-    rows: Range<usize>,
-    k: Range<usize>,
-) -> Option<(Panels, Range<usize>)> {
+fn direct<K: Kernel>(op: &Operand, rows: Range<usize>, k: Range<usize>) -> Option<(Panels, Range<usize>)> {
     let (floats, stride) = op.floats().filter(|_| K::Format::PLAIN && op.along == Along::K)?;
     let n = rows.len() / K::MR * K::MR;
     let first = floats[rows.start * stride..].get(k.start..)?;
