@@ -25,13 +25,25 @@ pub fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
     sums[0]
 }
 
-/// As [`sum`], in blocks that are added in double precision: for rows as long as a vocabulary, where thousands of
-/// small terms would be lost against a lane's sum.
+/// Elements of a row that are added in single precision.
+pub const BLOCK: usize = 1024;
+
+/// Sum of f over the elements of N slices of one length: as [`sum`] in blocks, which are added in double precision, for
+/// rows as long as a vocabulary, where thousands of small terms would be lost against a lane's sum.
 #[inline(always)]
-pub fn long_sum(n: usize, f: impl Fn(usize) -> f32) -> f64 {
-    const BLOCK: usize = 1024;
-    let block = |start: usize| f64::from(sum(BLOCK.min(n - start), |i| f(start + i)));
-    (0..n).step_by(BLOCK).map(block).sum()
+pub fn long_sum<const N: usize>(slices: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f64 {
+    let n = slices[0].len();
+    // Terms are computed before they are added: a loop that does one thing becomes vector code.
+    let (mut terms, mut total) = ([0f32; BLOCK], 0f64);
+    for start in (0..n).step_by(BLOCK) {
+        let terms = &mut terms[..BLOCK.min(n - start)];
+        let block = slices.map(|x| &x[start..start + terms.len()]);
+        for i in 0..terms.len() {
+            terms[i] = f(block.map(|x| x[i]));
+        }
+        total += f64::from(sum(terms.len(), |i| terms[i]));
+    }
+    total
 }
 
 /// The largest element; minus infinity for none.
