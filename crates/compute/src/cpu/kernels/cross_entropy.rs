@@ -30,7 +30,7 @@ isa_fn! {
         let mut sum = 0f64;
         for block in logits.chunks_mut(lanes::BLOCK) {
             block.iter_mut().for_each(|x| *x = exp(*x - max));
-            sum += f64::from(lanes::sum(block.len(), |i| block[i]));
+            sum += f64::from(lanes::sum_of([&*block], |[x]| x));
         }
         let factor = (f64::from(normaliser) / sum) as f32;
         logits.iter_mut().for_each(|x| *x *= factor);
