@@ -1,5 +1,5 @@
 //! What operations that are no products cost, over buffers larger than the caches: the time of an element, and the
-//! bytes of the operands that are read or written a second.
+//! bytes of operands a second, each operand counted once.
 //!
 //! ```text
 //! cargo run --release -p planish-compute --example elementwise -- [THREADS [OPERATION]]
@@ -56,7 +56,7 @@ fn median(backend: &mut CpuBackend, call: &Call) -> Duration {
     times[REPEATS / 2]
 }
 
-/// Values around 0.1 of both signs, of another order in every buffer.
+/// Values from -0.1 to 0.1.
 fn floats(b: &mut CpuBackend, (rows, cols): (usize, usize)) -> Result<View> {
     let home = b.alloc((rows * cols * 4) as u64)?;
     let view = View::new(home, 0, rows, cols, TypeId::F32);

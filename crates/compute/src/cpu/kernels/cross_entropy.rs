@@ -29,7 +29,9 @@ isa_fn! {
         let below = max - logits[target];
         let mut sum = 0f64;
         for block in logits.chunks_mut(lanes::BLOCK) {
-            block.iter_mut().for_each(|x| *x = exp(*x - max));
+            for x in block.iter_mut() {
+                *x = exp(*x - max);
+            }
             sum += f64::from(lanes::sum_of([&*block], |[x]| x));
         }
         let factor = (f64::from(normaliser) / sum) as f32;
