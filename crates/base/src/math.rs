@@ -5,32 +5,34 @@
 
 use std::f64::consts::{FRAC_PI_2, LN_2, PI};
 
-/// e^x in single precision, relative error below 2e-7; 0 below -87.3, infinity above 88.7, NaN stays NaN.
+/// e^x in single precision, right to an ulp where the result is a normal number; 0 below -87.7, infinity above 88.37,
+/// NaN stays NaN.
 ///
-/// Range reduction x = n ln 2 + r with |r| <= ln 2 / 2 and a degree 6 polynomial in r (Cody and Waite).
+/// Range reduction x = n ln 2 + r with |r| <= ln 2 / 2 (Cody and Waite) and a polynomial of degree 6 in r, whose largest
+/// relative error, 3e-9, is the smallest that one beginning with 1 + r can have.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     const LOG2_E: f32 = std::f32::consts::LOG2_E;
     // ln 2 in two parts: the high one has few bits, so that n * LN2_HI is exact.
     const LN2_HI: f32 = 0.693_359_4;
     const LN2_LO: f32 = -2.121_944_4e-4;
-    // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer without a branch.
+    // Adding 1.5 * 2^23 rounds to the nearest integer, which is then in the low bits of the sum.
     const ROUND: f32 = 12_582_912.0;
+    // Beyond these n is -127 or 128, whose exponent bits are those of zero and infinity.
     let y = if x > 88.7 { 88.7 } else { x };
-    let y = if y < -87.3 { -87.3 } else { y };
-    let n = y.mul_add(LOG2_E, ROUND) - ROUND;
+    let y = if y < -88.0 { -88.0 } else { y };
+    let shifted = y.mul_add(LOG2_E, ROUND);
+    let n = shifted - ROUND;
     let r = n.mul_add(-LN2_LO, n.mul_add(-LN2_HI, y));
-    let p = 1.388_888_9e-3_f32;
-    let p = p.mul_add(r, 8.333_334e-3);
-    let p = p.mul_add(r, 4.166_666_7e-2);
-    let p = p.mul_add(r, 1.666_666_7e-1);
-    let p = p.mul_add(r, 0.5);
+    let p = 1.381_454e-3_f32;
+    let p = p.mul_add(r, 8.368_745e-3);
+    let p = p.mul_add(r, 4.166_839e-2);
+    let p = p.mul_add(r, 1.666_652e-1);
+    let p = p.mul_add(r, 4.999_999_3e-1);
     let p = p.mul_add(r, 1.0);
     let p = p.mul_add(r, 1.0);
-    let scale = f32::from_bits(((n as i32 + 127) << 23) as u32);
-    let e = p * scale;
-    let e = if x < -87.3 { 0.0 } else { e };
-    if x > 88.7 { f32::INFINITY } else { e }
+    // The shift leaves n + 127 alone. Converting n to an integer would saturate, which is no vector instruction.
+    p * f32::from_bits(shifted.to_bits().wrapping_add(127) << 23)
 }
 
 /// Natural logarithm of a positive number, relative error below 1e-15.
@@ -131,7 +133,7 @@ mod tests {
             let x = f64::from(i) * 0.004_36;
             let e = exp(x as f32);
             let want = f64::from(x as f32).exp();
-            assert!((f64::from(e) - want).abs() <= 3e-7 * want, "exp({x}) = {e}, want {want}");
+            assert!((f64::from(e) - want).abs() <= 1e-7 * want, "exp({x}) = {e}, want {want}");
             assert!((exp_f64(x) / x.exp() - 1.0).abs() < 2e-15, "exp_f64({x})");
             let (s, c) = sin_cos(x * 37.0);
             assert!(
@@ -149,6 +151,8 @@ mod tests {
         assert_eq!(exp(f32::NEG_INFINITY), 0.0);
         assert_eq!(exp(f32::INFINITY), f32::INFINITY);
         assert!(exp(f32::NAN).is_nan());
+        assert_eq!((exp(-87.7), exp(88.38)), (0.0, f32::INFINITY));
+        assert!(exp(-87.3) >= f32::MIN_POSITIVE && exp(88.37) > 2.3e38);
         assert_eq!(exp(0.0), 1.0);
         assert_eq!(ln(0.0), f64::NEG_INFINITY);
         assert!((ln(5e-324) - 5e-324f64.ln()).abs() < 1e-12);

@@ -10,6 +10,9 @@ pub struct Map {
     values: [f32; 256],
     /// Halfway between neighbours; the last is never passed.
     borders: [f32; 256],
+    /// The code of the least number of each cell, those of positive numbers first. A cell is the numbers with one upper
+    /// half of their bits, sign, exponent and seven bits of the mantissa: it has one border at most.
+    least: [u8; 2 * CELLS],
 }
 
 /// For values of both signs.
@@ -17,8 +20,13 @@ pub static SIGNED: Map = Map::new(1);
 /// For values that are not negative.
 pub static UNSIGNED: Map = Map::new(2);
 
-/// Searches side by side.
-const LANES: usize = 16;
+/// The upper half of 2^-23, the first cell: it takes smaller numbers too, which are closer to 0 than any border.
+const FIRST_CELL: u32 = (127 - 23) << 7;
+/// Cells of one sign; the last is that of 1.
+const CELLS: usize = (23 << 7) + 1;
+
+/// Values that are looked up together.
+const CHUNK: usize = 64;
 
 const POWERS: [f64; 7] = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0];
 
@@ -44,7 +52,26 @@ impl Map {
             e += 1;
         }
         values[255] = 1.0;
-        Map { values, borders: Map::borders(&values) }
+        let borders = Map::borders(&values);
+        Map { values, borders, least: Map::least(&borders) }
+    }
+
+    /// Walks through the cells in ascending order, the negative ones from the last.
+    const fn least(borders: &[f32; 256]) -> [u8; 2 * CELLS] {
+        let mut least = [0u8; 2 * CELLS];
+        let (mut i, mut code) = (0, 0u8);
+        while i < 2 * CELLS {
+            let negative = i < CELLS;
+            let cell = if negative { CELLS - 1 - i } else { i - CELLS };
+            let bits = (FIRST_CELL + cell as u32) << 16;
+            let lowest = if negative { -f32::from_bits(bits | 0xffff) } else { f32::from_bits(bits) };
+            while borders[code as usize] < lowest {
+                code += 1;
+            }
+            least[if negative { CELLS + cell } else { cell }] = code;
+            i += 1;
+        }
+        least
     }
 
     const fn borders(values: &[f32; 256]) -> [f32; 256] {
@@ -62,21 +89,27 @@ impl Map {
         &self.values
     }
 
-    /// The codes of the values nearest to each x; of two, the lower. Lanes search side by side, since a search alone
-    /// waits for each of its eight comparisons.
+    /// The codes of the values nearest to x in [-1, 1]; of two, the lower. One loop does one thing, so that all but the
+    /// look-up of a cell become vector code.
     #[inline(always)]
-    fn nearest<const N: usize>(&self, x: [f32; N]) -> [u8; N] {
-        let mut codes = [0u8; N];
-        for step in [128u8, 64, 32, 16, 8, 4, 2, 1] {
-            for l in 0..N {
-                let above = self.borders[usize::from(codes[l] + (step - 1))] < x[l];
-                codes[l] += step * u8::from(above);
-            }
+    fn nearest(&self, x: &[f32; CHUNK]) -> [u8; CHUNK] {
+        let (mut cells, mut codes) = ([0u32; CHUNK], [0u8; CHUNK]);
+        for i in 0..CHUNK {
+            let bits = x[i].to_bits();
+            let magnitude = ((bits & 0x7fff_ffff) >> 16).clamp(FIRST_CELL, FIRST_CELL + CELLS as u32 - 1);
+            cells[i] = magnitude - FIRST_CELL + (bits >> 31) * CELLS as u32;
+        }
+        for i in 0..CHUNK {
+            codes[i] = self.least[cells[i] as usize];
+        }
+        for i in 0..CHUNK {
+            codes[i] += u8::from(self.borders[usize::from(codes[i])] < x[i]);
         }
         codes
     }
 
     /// Values of codes with this scale.
+    #[inline(always)]
     pub fn decode(&self, codes: &[u8], scale: f32, out: &mut [f32]) {
         for (x, code) in out.iter_mut().zip(codes) {
             *x = self.values[usize::from(*code)] * scale;
@@ -84,19 +117,31 @@ impl Map {
     }
 
     /// Codes of values; returns their scale, the largest magnitude.
+    #[inline(always)]
     pub fn encode(&self, values: &[f32], codes: &mut [u8]) -> f32 {
-        let scale = values.iter().fold(0f32, |m, x| m.max(x.abs()));
-        // A block of zeros has no scale.
-        let unit = |x: f32| if scale > 0.0 { x / scale } else { 0.0 };
-        let ((values, rest), (codes, last)) = (values.as_chunks::<LANES>(), codes.as_chunks_mut::<LANES>());
-        for (codes, x) in codes.iter_mut().zip(values) {
-            *codes = self.nearest(x.map(unit));
-        }
-        for (code, x) in last.iter_mut().zip(rest) {
-            [*code] = self.nearest([unit(*x)]);
+        let scale = largest(values);
+        // A block of zeros has no scale, and one below the normal numbers no inverse.
+        let inverse = if scale >= f32::MIN_POSITIVE { 1.0 / scale } else { 0.0 };
+        for (values, codes) in values.chunks(CHUNK).zip(codes.chunks_mut(CHUNK)) {
+            let mut units = [0f32; CHUNK];
+            units.iter_mut().zip(values).for_each(|(unit, x)| *unit = x * inverse);
+            codes.copy_from_slice(&self.nearest(&units)[..codes.len()]);
         }
         scale
     }
+}
+
+/// The largest magnitude, in lanes, since one maximum would wait for the one before.
+#[inline(always)]
+fn largest(values: &[f32]) -> f32 {
+    let mut best = [0f32; 16];
+    let (chunks, rest) = values.as_chunks::<16>();
+    for chunk in chunks {
+        for l in 0..best.len() {
+            best[l] = if chunk[l].abs() > best[l] { chunk[l].abs() } else { best[l] };
+        }
+    }
+    best.iter().chain(rest).fold(0f32, |m, x| m.max(x.abs()))
 }
 
 #[cfg(test)]
@@ -116,6 +161,10 @@ mod tests {
         assert_eq!(UNSIGNED.values[254], (0.1 + 0.9 * 127.5 / 128.0) as f32);
     }
 
+    fn code(map: &Map, x: f32) -> usize {
+        map.nearest(&[x; CHUNK])[0].into()
+    }
+
     /// A value gets the code that a search through all of them finds.
     #[test]
     fn codes_are_the_nearest() {
@@ -125,10 +174,24 @@ mod tests {
                 let x = if std::ptr::eq(map, &UNSIGNED) { x.abs() } else { x };
                 let distance = |v: &f32| f64::from(*v - x).abs();
                 let best = map.values.iter().map(distance).fold(f64::MAX, f64::min);
-                let got = distance(&map.values[usize::from(map.nearest([x])[0])]);
+                let got = distance(&map.values[code(map, x)]);
                 assert!(got <= best + 1e-9, "{x}: off by {got:e}, best {best:e}");
             }
-            map.values.iter().enumerate().for_each(|(i, v)| assert_eq!(usize::from(map.nearest([*v])[0]), i));
+            map.values.iter().enumerate().for_each(|(i, v)| assert_eq!(code(map, *v), i));
+        }
+    }
+
+    /// A border and the next number above it have neighbouring codes, wherever the border lies in its cell.
+    #[test]
+    fn codes_change_at_the_borders() {
+        for map in [&SIGNED, &UNSIGNED] {
+            for (i, border) in map.borders[..255].iter().enumerate() {
+                assert_eq!(
+                    (code(map, *border), code(map, border.next_up())),
+                    (i, i + 1),
+                    "border {border:e}"
+                );
+            }
         }
     }
 

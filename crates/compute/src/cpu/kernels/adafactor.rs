@@ -61,8 +61,8 @@ pub fn moments(cx: &mut Cx, c: &FactoredMoments) {
 
 isa_fn! {
     fn row_squares(grad: &[f32], clip: f32, eps: f32) -> f64 {
-        lanes::long_sum(grad.len(), |i| {
-            let g = grad[i] * clip;
+        lanes::long_sum([grad], |[g]| {
+            let g = g * clip;
             g * g + eps
         })
     }
@@ -102,9 +102,8 @@ pub fn squares(cx: &mut Cx, c: &FactoredSquares) {
 
 isa_fn! {
     fn update_squares(grad: &[f32], cols: &[f32], factor: f32) -> f64 {
-        let cols = &cols[..grad.len()];
-        lanes::long_sum(grad.len(), |i| {
-            let u = grad[i] * factor / cols[i].sqrt();
+        lanes::long_sum([grad, cols], |[g, moment]| {
+            let u = g * factor / moment.sqrt();
             u * u
         })
     }

@@ -4,7 +4,7 @@ use super::adamw;
 use crate::call::{AdamW8, CODE_BLOCK};
 use crate::cpu::Cx;
 use crate::dynamic::{self, Map};
-use crate::isa::Isa;
+use crate::isa::isa_fn;
 
 pub fn adamw8(cx: &mut Cx, c: &AdamW8) {
     let grad = cx.memory.rows::<f32>(&c.grad).vector();
@@ -41,22 +41,26 @@ struct Moment<'a> {
 }
 
 impl Moment<'_> {
+    #[inline(always)]
     fn decode(&self, out: &mut [f32]) {
         self.map.decode(self.codes, *self.scale, out);
     }
 
+    #[inline(always)]
     fn encode(self, values: &[f32]) {
         *self.scale = self.map.encode(values, self.codes);
     }
 }
 
-/// The parameters see the moments as they are before they are rounded again.
-fn block(isa: Isa, grad: &[f32], p: &mut [f32], m: Moment, v: Moment, hyper: &[f32], decay: f32) {
-    let (mut ms, mut vs) = ([0f32; CODE_BLOCK], [0f32; CODE_BLOCK]);
-    let (ms, vs) = (&mut ms[..grad.len()], &mut vs[..grad.len()]);
-    m.decode(ms);
-    v.decode(vs);
-    adamw::step(isa, grad, p, ms, vs, hyper, decay);
-    m.encode(ms);
-    v.encode(vs);
+isa_fn! {
+    /// The parameters see the moments as they are before they are rounded again.
+    fn block(grad: &[f32], p: &mut [f32], m: Moment, v: Moment, hyper: &[f32], decay: f32) {
+        let (mut ms, mut vs) = ([0f32; CODE_BLOCK], [0f32; CODE_BLOCK]);
+        let (ms, vs) = (&mut ms[..grad.len()], &mut vs[..grad.len()]);
+        m.decode(ms);
+        v.decode(vs);
+        adamw::update(grad, p, ms, vs, hyper, decay);
+        m.encode(ms);
+        v.encode(vs);
+    }
 }

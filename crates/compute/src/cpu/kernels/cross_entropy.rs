@@ -26,15 +26,18 @@ pub fn cross_entropy(cx: &mut Cx, c: &CrossEntropy) {
 isa_fn! {
     fn row(logits: &mut [f32], target: usize, normaliser: f32) -> f32 {
         let max = lanes::max(logits);
-        let sum = lanes::long_sum(logits.len(), |i| exp(logits[i] - max));
-        let ln_sum = ln(sum) as f32;
-        // (max - logit) first: the two large numbers cancel exactly.
-        let loss = (max - logits[target]) + ln_sum;
-        let factor = (f64::from(normaliser) / sum) as f32;
-        for x in logits.iter_mut() {
-            *x = exp(*x - max) * factor;
+        let below = max - logits[target];
+        let mut sum = 0f64;
+        for block in logits.chunks_mut(lanes::BLOCK) {
+            for x in block.iter_mut() {
+                *x = exp(*x - max);
+            }
+            sum += f64::from(lanes::sum_of([&*block], |[x]| x));
         }
+        let factor = (f64::from(normaliser) / sum) as f32;
+        logits.iter_mut().for_each(|x| *x *= factor);
         logits[target] -= normaliser;
-        loss
+        // Not the sum's log and the maximum first: the two large numbers of `below` have cancelled exactly.
+        below + ln(sum) as f32
     }
 }

@@ -30,7 +30,7 @@ pub fn rms_norm(cx: &mut Cx, c: &RmsNorm) {
 
 isa_fn! {
     fn group(x: &[f32], weight: Option<&[f32]>, y: &mut [f32], eps: f32) -> f32 {
-        let mean = lanes::sum(x.len(), |i| x[i] * x[i]) / x.len() as f32;
+        let mean = lanes::sum_of([x], |[x]| x * x) / x.len() as f32;
         let rstd = 1.0 / (mean + eps).sqrt();
         match weight {
             Some(w) => (0..x.len()).for_each(|i| y[i] = x[i] * rstd * w[i]),
@@ -64,7 +64,11 @@ isa_fn! {
         let n = x.len();
         let (dy, x, dx) = (&dy[..n], &x[..n], &mut dx[..n]);
         let w = |i: usize| weight.map_or(1.0, |w| w[i]);
-        let mean = lanes::sum(n, |i| w(i) * dy[i] * x[i]) * rstd / n as f32;
+        let sum = match weight {
+            Some(w) => lanes::sum_of([w, dy, x], |[w, dy, x]| w * dy * x),
+            None => lanes::sum_of([dy, x], |[dy, x]| dy * x),
+        };
+        let mean = sum * rstd / n as f32;
         for i in 0..n {
             let d = rstd * (w(i) * dy[i] - x[i] * rstd * mean);
             dx[i] = if store == Store::Replace { d } else { dx[i] + d };

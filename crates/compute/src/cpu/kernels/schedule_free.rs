@@ -46,12 +46,13 @@ isa_fn! {
         share: f32
     ) {
         let [lr, _, _, b2, a2, eps, c2, _, clip] = *hyper.first_chunk::<9>().expect("nine hyper-parameters");
+        let inverse = 1.0 / c2;
         let n = grad.len();
         let (x, p, z, v) = (&x[..n], &mut p[..n], &mut z[..n], &mut v[..n]);
         for i in 0..n {
             let g = grad[i] * clip;
             v[i] = b2 * v[i] + a2 * g * g;
-            z[i] -= lr * (g / ((v[i] / c2).sqrt() + eps) + decay * p[i]);
+            z[i] -= lr * (g / ((v[i] * inverse).sqrt() + eps) + decay * p[i]);
             p[i] = x[i] + share * (z[i] - x[i]);
         }
     }

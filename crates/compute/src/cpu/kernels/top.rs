@@ -18,33 +18,41 @@ pub fn top_k(cx: &mut Cx, c: &TopK) {
         let mut logprobs = unsafe { logprobs.part(rows.clone(), 0..logprobs.cols()) };
         for (i, r) in rows.enumerate() {
             let logits = logits.row(r);
-            select(logits, ids.row(i), logprobs.row(i));
-            let (max, ln_sum) = log_sum_exp(isa, logits);
+            select(isa, logits, ids.row(i), logprobs.row(i));
+            let max = logprobs.row(i)[0];
+            let ln_sum = ln_sum_exp(isa, logits, max);
             // (l - max) first: the two large numbers cancel exactly.
             logprobs.row(i).iter_mut().for_each(|l| *l = (*l - max) - ln_sum);
         }
     });
 }
 
-/// Insertion into a sorted list of k: after the first rows almost every column fails the first comparison.
-fn select(logits: &[f32], ids: &mut [u32], values: &mut [f32]) {
-    let k = ids.len();
-    values.fill(f32::NEG_INFINITY);
-    ids.fill(0);
-    for (id, &x) in logits.iter().enumerate() {
-        if x > values[k - 1] {
-            let at = values.partition_point(|v| *v >= x);
-            values.copy_within(at..k - 1, at + 1);
-            ids.copy_within(at..k - 1, at + 1);
-            (values[at], ids[at]) = (x, id as u32);
+isa_fn! {
+    /// Insertion into a sorted list of k: after the first rows almost no chunk has an element above the last of them.
+    fn select(logits: &[f32], ids: &mut [u32], values: &mut [f32]) {
+        const CHUNK: usize = 64;
+        let k = ids.len();
+        values.fill(f32::NEG_INFINITY);
+        ids.fill(0);
+        for (chunk, start) in logits.chunks(CHUNK).zip((0..).step_by(CHUNK)) {
+            if lanes::max(chunk) <= values[k - 1] {
+                continue;
+            }
+            for (&x, id) in chunk.iter().zip(start..) {
+                if x > values[k - 1] {
+                    let at = values.partition_point(|v| *v >= x);
+                    values.copy_within(at..k - 1, at + 1);
+                    ids.copy_within(at..k - 1, at + 1);
+                    (values[at], ids[at]) = (x, id);
+                }
+            }
         }
     }
 }
 
 isa_fn! {
-    /// The largest element, and the log of the sum of exp(x - largest).
-    fn log_sum_exp(x: &[f32]) -> (f32, f32) {
-        let max = lanes::max(x);
-        (max, ln(lanes::long_sum(x.len(), |i| exp(x[i] - max))) as f32)
+    /// The log of the sum of exp(x - max).
+    fn ln_sum_exp(x: &[f32], max: f32) -> f32 {
+        ln(lanes::long_sum([x], |[x]| exp(x - max))) as f32
     }
 }
