@@ -1,4 +1,4 @@
-//! Layers that are computed again in the backward pass, so that their values need not be kept (gradient
+//! Values of layers that are computed again in the backward pass, so that they need not be kept (gradient
 //! checkpointing; Chen et al., 2016).
 
 use std::collections::BTreeSet;
@@ -15,10 +15,10 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Moves a view of one of the layer's temporaries to the temporaries that begin at `first`.
-    pub fn move_to(&self, first: u32, v: &mut View) {
+    /// Moves a view of one of the `moved` temporaries of the layer to those that begin at `first`.
+    pub fn move_to(&self, first: u32, moved: &BTreeSet<u32>, v: &mut View) {
         if let Home::Temp(t) = v.home
-            && self.temps.contains(&t)
+            && moved.contains(&t)
         {
             v.home = Home::Temp(t - self.temps.start + first);
         }
@@ -31,6 +31,16 @@ impl Segment {
             call.visit(&mut |_| {}, &mut |v| assert!(own(v), "{} writes beyond its layer", call.name()));
         }
     }
+}
+
+/// Whether computing a call again costs next to nothing beside the products of its layer.
+pub fn is_cheap(call: &Call) -> bool {
+    matches!(call, Call::RmsNorm(_) | Call::Gated(_) | Call::Dropout(_))
+}
+
+/// The temporaries that calls write.
+pub fn written(calls: &[Call]) -> BTreeSet<u32> {
+    calls.iter().flat_map(|c| temps(c, Views::Written)).collect()
 }
 
 /// The calls, in order, that what follows needs: all but those whose results it never reads. The layer's own result is

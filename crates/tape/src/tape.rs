@@ -61,10 +61,10 @@ struct Node {
 /// What becomes of the values inside a layer that its backward pass reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Saved {
-    /// They stay until then.
+    /// Results of products and of attention stay until then; norms, gates and dropout are cheap to compute again.
     #[default]
     Kept,
-    /// They go at the end of the layer and are computed again just before its backward pass (Chen et al., 2016).
+    /// All go at the end of the layer and are computed again just before its backward pass (Chen et al., 2016).
     Recomputed,
 }
 
@@ -282,9 +282,7 @@ impl Tape {
             self.differentiate(s.nodes.end..end, None);
             let start = self.calls.len();
             self.differentiate(s.nodes.clone(), Some(s.layer));
-            if self.saved == Saved::Recomputed {
-                self.recompute_before(start, &s);
-            }
+            self.recompute_before(start, &s);
             end = s.nodes.start;
         }
         self.differentiate(0..end, None);
@@ -303,15 +301,19 @@ impl Tape {
         }
     }
 
-    /// Puts a layer's forward calls, on temporaries of their own, in front of its backward calls, which begin at call
+    /// Puts forward calls of a layer, on temporaries of their own, in front of its backward calls, which begin at call
     /// `start` and shall read those. Nothing then reads the first ones after the end of the layer.
     fn recompute_before(&mut self, start: usize, s: &Segment) {
-        s.check_repeatable(&self.calls);
+        if self.saved == Saved::Recomputed {
+            s.check_repeatable(&self.calls);
+        }
+        let repeated = |call: &&Call| self.saved == Saved::Recomputed || segment::is_cheap(call);
+        let mut again: Vec<Call> = self.calls[s.calls.clone()].iter().filter(repeated).copied().collect();
+        let moved = segment::written(&again);
         let mut back = self.calls.split_off(start);
-        let mut again = self.calls[s.calls.clone()].to_vec();
         let first = self.temps.len() as u32;
         self.temps.extend_from_within(s.temps.start as usize..s.temps.end as usize);
-        let rename = &mut |v: &mut View| s.move_to(first, v);
+        let rename = &mut |v: &mut View| s.move_to(first, &moved, v);
         again.iter_mut().chain(&mut back).for_each(|call| call.visit_mut(rename));
         self.nodes[..s.nodes.start].iter_mut().filter_map(|n| n.grad.as_mut()).for_each(rename);
         self.stage(Stage::Recomputed);
