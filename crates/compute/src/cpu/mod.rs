@@ -38,7 +38,13 @@ impl CpuBackend {
         if !isa.is_available() {
             return Err(Error::usage("isa", format!("this machine has no {}", isa.name())));
         }
-        Ok(CpuBackend { memory: Memory::default(), pool: Pool::new(threads)?, isa, rounded: Vec::new(), turns: Turns::default() })
+        Ok(CpuBackend {
+            memory: Memory::default(),
+            pool: Pool::new(threads)?,
+            isa,
+            rounded: Vec::new(),
+            turns: Turns::default(),
+        })
     }
 
     /// The instruction set path.
@@ -100,8 +106,13 @@ impl Backend for CpuBackend {
     }
 
     fn exec(&mut self, call: &Call) {
-        let cx =
-            &mut Cx { memory: &self.memory, pool: &mut self.pool, isa: self.isa, rounded: &mut self.rounded, turns: &mut self.turns };
+        let cx = &mut Cx {
+            memory: &self.memory,
+            pool: &mut self.pool,
+            isa: self.isa,
+            rounded: &mut self.rounded,
+            turns: &mut self.turns,
+        };
         match call {
             Call::Embed(c) => kernels::embed::embed(cx, c),
             Call::EmbedBack(c) => kernels::embed::embed_back(cx, c),

@@ -19,13 +19,15 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// `n` floats of arbitrary content.
+    /// `n` floats of arbitrary content, from the start of a cache line.
     pub fn floats(&mut self, n: usize) -> &mut [f32] {
-        let words = n.div_ceil(16);
+        let words = n.div_ceil(16) + 1;
         if self.words.len() < words {
             self.words.resize(words, [0.0; 16]);
         }
-        &mut self.words.as_flattened_mut()[..n]
+        let all = self.words.as_flattened_mut();
+        let first = all.as_ptr().align_offset(64);
+        &mut all[first..first + n]
     }
 }
 

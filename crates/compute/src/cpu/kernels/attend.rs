@@ -4,9 +4,8 @@
 
 use planish_base::math::{exp, ln};
 
-use super::lanes;
 use super::segments::{Mask, Queries, Segment, Segments};
-use super::tile::{self, KEYS, Store, padded};
+use super::tile::{self, KEYS, LANES, Store, padded};
 use crate::call::{Attend, AttendBlocks, Heads};
 use crate::cpu::Cx;
 use crate::cpu::memory::{Rows, RowsMut};
@@ -47,7 +46,7 @@ pub fn attend_blocks(cx: &mut Cx, c: &AttendBlocks) {
 
 fn run(cx: &mut Cx, x: Inputs, segments: Segments, out: RowsMut<f32>, lse: Option<RowsMut<f32>>) {
     let (heads, in_blocks) = (x.heads, matches!(x.keys, Keys::Blocks { .. }));
-    let shared = heads_together(heads, segments);
+    let shared = heads_together(heads, segments, cx.pool.threads());
     let size = Queries::of_tile(shared);
     let sets = heads.query / shared;
     let tasks = segments.tiles(size) * sets;
@@ -73,11 +72,10 @@ fn run(cx: &mut Cx, x: Inputs, segments: Segments, out: RowsMut<f32>, lse: Optio
 }
 
 /// Query heads that a task takes together: those of a kv head, or one where that makes too few tasks.
-fn heads_together(heads: Heads, segments: Segments) -> usize {
-    const TASKS: usize = 16;
+fn heads_together(heads: Heads, segments: Segments, threads: usize) -> usize {
     let group = heads.query / heads.kv;
     let tasks = segments.tiles(Queries::of_tile(group)) * heads.kv;
-    if tasks < TASKS || group > tile::ROWS { 1 } else { group }
+    if tasks < threads + threads / 2 || group > tile::ROWS { 1 } else { group }
 }
 
 /// What a tile of queries has gathered, a row each.
@@ -85,6 +83,8 @@ struct State<'a> {
     max: &'a mut [f32],
     /// Of the exponentials.
     sum: &'a mut [f32],
+    /// What a new maximum makes of sums before it.
+    rescale: &'a mut [f32],
     /// [rows, padded(width)].
     out: &'a mut [f32],
 }
@@ -116,47 +116,81 @@ impl State<'_> {
 fn query_tile<'s>(x: Inputs, segment: Segment, t: Queries, scratch: &'s mut Scratch) -> State<'s> {
     let (heads, n) = (x.heads, t.rows());
     let wide = padded(heads.width);
-    let mut rest = scratch.floats(n * (2 * wide + KEYS + 2) + 2 * KEYS * wide);
+    let mut rest = scratch.floats(n * (2 * wide + KEYS + 3) + 2 * KEYS * wide);
     let mut take = |n: usize| rest.split_off_mut(..n).expect("the sizes add up");
     let (q, scores) = (take(n * wide), take(n * KEYS).as_chunks_mut::<KEYS>().0);
     let (k_space, v_space) = (take(KEYS * wide), take(KEYS * wide));
-    let s = State { out: take(n * wide), max: take(n), sum: take(n) };
-    tile::load_queries(x.q, t, heads, heads.scale, q);
+    let mut s = State { out: take(n * wide), max: take(n), sum: take(n), rescale: take(n) };
+    tile::load_queries(x.isa, x.q, t, heads, heads.scale, q);
     s.max.fill(f32::NEG_INFINITY);
     s.sum.fill(0.0);
     s.out.fill(0.0);
     for key in (0..t.end()).step_by(KEYS) {
         let (at, mask) = (KeyTile::new(heads, segment, t, key), t.mask(key));
-        tile::scores(x.isa, n, heads.width, q, at.keys(x.keys, k_space), scores, mask);
-        absorb(x.isa, scores, mask, s.max, s.sum, s.out);
-        tile::weigh(x.isa, n, scores, at.values(x.keys, v_space), wide, s.out, mask, Store::Add);
+        tile::scores(x.isa, n, heads.width, q, at.keys(x, k_space), scores, mask);
+        absorb(x.isa, scores, mask, &mut s);
+        tile::weigh(x.isa, n, scores, at.values(x, v_space), wide, s.out, mask, Store::Add);
     }
     s
 }
 
 isa_fn! {
     /// Turns the visible scores into exponentials (the others into 0) and rescales what was gathered before.
-    fn absorb(scores: &mut [[f32; KEYS]], mask: Mask, max: &mut [f32], sum: &mut [f32], out: &mut [f32]) {
-        let wide = out.len() / scores.len();
-        let gathered = max.iter_mut().zip(sum).zip(out.chunks_exact_mut(wide));
-        for (r, (row, ((max, sum), out))) in scores.iter_mut().zip(gathered).enumerate() {
-            let visible = mask.keys(r);
-            let (row, beyond) = row.split_at_mut(padded(visible));
-            beyond.fill(0.0);
-            row[visible..].fill(f32::NEG_INFINITY);
-            let tile_max = lanes::max(row);
-            let new_max = if tile_max > *max { tile_max } else { *max };
-            let rescale = exp(*max - new_max);
-            for s in row.iter_mut() {
-                *s = exp(*s - new_max);
-            }
-            for o in out.iter_mut() {
-                *o *= rescale;
-            }
-            *sum = sum.mul_add(rescale, lanes::sum(row.len(), |i| row[i]));
+    ///
+    /// One thing at a time for all rows: within a row each of them waits for the one before.
+    fn absorb(scores: &mut [[f32; KEYS]], mask: Mask, s: &mut State) {
+        let wide = s.out.len() / scores.len();
+        for (r, row) in scores.iter_mut().enumerate() {
+            row[mask.keys(r)..].fill(f32::NEG_INFINITY);
+            let larger = |a: f32, b: f32| if b > a { b } else { a };
+            s.rescale[r] = larger(s.max[r], fold(seen(row, mask, r), f32::NEG_INFINITY, larger));
+        }
+        for (rescale, max) in s.rescale.iter_mut().zip(&mut *s.max) {
+            let new_max = *rescale;
+            *rescale = exp(*max - new_max);
             *max = new_max;
         }
+        for (r, row) in scores.iter_mut().enumerate() {
+            let (max, rescale) = (s.max[r], s.rescale[r]);
+            for lanes in seen(row, mask, r).iter_mut() {
+                for x in lanes {
+                    *x = exp(*x - max);
+                }
+            }
+            s.sum[r] = s.sum[r].mul_add(rescale, fold(seen(row, mask, r), 0.0, |a, b| a + b));
+            row[padded(mask.keys(r))..].fill(0.0);
+        }
+        for (out, rescale) in s.out.chunks_exact_mut(wide).zip(&*s.rescale) {
+            if *rescale != 1.0 {
+                out.iter_mut().for_each(|o| *o *= rescale);
+            }
+        }
     }
+}
+
+/// The vectors of row r that hold keys it sees.
+#[inline(always)]
+fn seen(row: &mut [f32; KEYS], mask: Mask, r: usize) -> &mut [[f32; LANES]] {
+    &mut row.as_chunks_mut().0[..mask.keys(r).div_ceil(LANES)]
+}
+
+/// All elements joined by `f`: lane by lane, then the lanes in pairs.
+#[inline(always)]
+fn fold(row: &[[f32; LANES]], start: f32, f: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut all = [start; LANES];
+    for lanes in row {
+        for l in 0..LANES {
+            all[l] = f(all[l], lanes[l]);
+        }
+    }
+    let mut width = LANES;
+    while width > 1 {
+        width /= 2;
+        for l in 0..width {
+            all[l] = f(all[l], all[l + width]);
+        }
+    }
+    all[0]
 }
 
 /// Which keys of which kv head a tile holds.
@@ -183,12 +217,12 @@ impl KeyTile {
     }
 
     /// The keys as [width, KEYS]: a KV block as it is, or the rows of the batch transposed into `space`.
-    fn keys<'a>(&self, keys: Keys<'a>, space: &'a mut [f32]) -> &'a [f32] {
+    fn keys<'a>(&self, x: Inputs<'a>, space: &'a mut [f32]) -> &'a [f32] {
         let width = self.heads.width;
-        match keys {
+        match x.keys {
             Keys::Batch { k, .. } => {
                 let first = self.segment.first_row + self.key;
-                tile::load_transposed(k, first, self.n, self.kv_head * width, width, space);
+                tile::load_transposed(x.isa, k, first, self.n, self.kv_head * width, width, space);
                 space
             }
             Keys::Blocks { k, table, .. } => k.dense(self.block(table) * width, width),
@@ -196,19 +230,19 @@ impl KeyTile {
     }
 
     /// The values as [n, padded(width)]: a KV block as it is where its rows are whole vectors, or copied.
-    fn values<'a>(&self, keys: Keys<'a>, space: &'a mut [f32]) -> &'a [f32] {
+    fn values<'a>(&self, x: Inputs<'a>, space: &'a mut [f32]) -> &'a [f32] {
         let width = self.heads.width;
-        match keys {
+        match x.keys {
             Keys::Batch { v, .. } => {
                 let first = self.segment.first_row + self.key;
-                tile::load(v, first, self.n, self.kv_head * width, width, 1.0, space);
+                tile::load(x.isa, v, first, self.n, self.kv_head * width, width, 1.0, space);
             }
             Keys::Blocks { v, table, .. } => {
                 let first = self.block(table) * KEYS;
                 if width == padded(width) {
                     return v.dense(first, self.n);
                 }
-                tile::load(v, first, self.n, 0, width, 1.0, space);
+                tile::load(x.isa, v, first, self.n, 0, width, 1.0, space);
             }
         }
         space

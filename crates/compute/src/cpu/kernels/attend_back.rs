@@ -9,7 +9,7 @@ use planish_base::math::exp;
 
 use super::lanes;
 use super::segments::{Mask, Queries, Segment, Segments};
-use super::tile::{self, KEYS, Store, padded};
+use super::tile::{self, KEYS, LANES, Store, padded};
 use super::turns::Turn;
 use crate::call::{AttendBack, Heads};
 use crate::cpu::Cx;
@@ -52,8 +52,11 @@ pub fn attend_back(cx: &mut Cx, c: &AttendBack) {
         dout,
         delta: cx.memory.rows(&c.delta),
     };
-    let y =
-        Outputs { dq: cx.memory.rows_mut(&c.dq), dk: cx.memory.rows_mut(&c.dk), dv: cx.memory.rows_mut(&c.dv) };
+    let y = Outputs {
+        dq: cx.memory.rows_mut(&c.dq),
+        dk: cx.memory.rows_mut(&c.dk),
+        dv: cx.memory.rows_mut(&c.dv),
+    };
     let segments = Segments(cx.memory.rows(&c.segments));
     let tasks = segments.tiles(KEYS) * heads.kv;
     let turns = cx.turns.start(tasks);
@@ -139,21 +142,22 @@ fn key_tile(x: Inputs, y: Outputs, keys: KeyTile, mut turn: Turn, scratch: &mut 
     let size = Queries::of_tile(group);
     let (row, col) = (segment.first_row + first, kv_head * width);
     let mut t = Tiles::new(scratch, size * group, wide);
-    tile::load(x.k, row, n, col, width, heads.scale, t.k);
-    tile::load_transposed(x.k, row, n, col, width, t.k_t);
-    tile::load_transposed(x.v, row, n, col, width, t.v_t);
+    tile::load(x.isa, x.k, row, n, col, width, heads.scale, t.k);
+    tile::load_transposed(x.isa, x.k, row, n, col, width, t.k_t);
+    tile::load_transposed(x.isa, x.v, row, n, col, width, t.v_t);
     t.dk.fill(0.0);
     t.dv.fill(0.0);
-    for position in (first / size * size..segment.len).step_by(size).rev() {
-        let n = size.min(segment.len - position);
-        let head = kv_head * group;
-        let queries = Queries { row: segment.first_row + position, position, n, head, heads: group };
+    for start in (first / size * size..segment.len).step_by(size).rev() {
+        // Queries before the keys see none of them.
+        let (position, end) = (start.max(first), segment.len.min(start + size));
+        let (row, head) = (segment.first_row + position, kv_head * group);
+        let queries = Queries { row, position, n: end - position, head, heads: group };
         t.add_queries(x, keys, queries);
         turn.take(|| {
             // SAFETY: only tasks of this kv head and segment write here, and these take turns.
             let mut part = unsafe { y.dq.part(queries.batch_rows(), queries.cols(heads)) };
             let mut rows = t.dq.chunks_exact(wide);
-            for i in 0..n {
+            for i in 0..queries.n {
                 for (to, row) in part.row(i).chunks_exact_mut(width).zip(&mut rows) {
                     add(to, row, first == 0);
                 }
@@ -178,8 +182,8 @@ impl Tiles<'_> {
     /// Adds to dK and dV what the queries give to the loaded keys, and leaves what these give to dQ.
     fn add_queries(&mut self, x: Inputs, keys: KeyTile, t: Queries) {
         let (width, wide, m, mask) = (x.heads.width, padded(x.heads.width), t.rows(), t.mask(keys.first));
-        tile::load_queries(x.q, t, x.heads, x.heads.scale, self.q);
-        tile::load_queries(x.dout, t, x.heads, 1.0, self.dout);
+        tile::load_queries(x.isa, x.q, t, x.heads, x.heads.scale, self.q);
+        tile::load_queries(x.isa, x.dout, t, x.heads, 1.0, self.dout);
         for (i, row) in t.batch_rows().enumerate() {
             let (rows, heads) = (i * t.heads..(i + 1) * t.heads, t.head..t.head + t.heads);
             self.lse[rows.clone()].copy_from_slice(&x.lse.row(row)[heads.clone()]);
@@ -200,9 +204,13 @@ isa_fn! {
     fn gradients(p: &mut [[f32; KEYS]], ds: &mut [[f32; KEYS]], mask: Mask, lse: &[f32], delta: &[f32]) {
         for (r, (p, ds)) in p.iter_mut().zip(ds).enumerate() {
             let (visible, lse, delta) = (mask.keys(r), lse[r], delta[r]);
-            for (p, ds) in p[..visible].iter_mut().zip(&mut ds[..visible]) {
-                *p = exp(*p - lse);
-                *ds = *p * (*ds - delta);
+            let seen = visible.div_ceil(LANES);
+            let chunks = p.as_chunks_mut::<LANES>().0.iter_mut().zip(ds.as_chunks_mut::<LANES>().0);
+            for (p, ds) in chunks.take(seen) {
+                for l in 0..LANES {
+                    p[l] = exp(p[l] - lse);
+                    ds[l] = p[l] * (ds[l] - delta);
+                }
             }
             p[visible..].fill(0.0);
             ds[visible..].fill(0.0);
