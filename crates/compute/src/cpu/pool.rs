@@ -1,7 +1,8 @@
 //! A small pool of workers that spin for a moment and then park.
 //!
 //! `run(tasks, f)` calls `f(task, scratch)` for every task; any worker may take any task, so results must depend on
-//! the task alone. The caller works too. One run costs about a microsecond while the workers are awake.
+//! the task alone. Tasks begin in the order of their numbers, so one may wait for what an earlier one does. The caller
+//! works too. One run costs about a microsecond while the workers are awake.
 
 use std::any::Any;
 use std::cell::UnsafeCell;

@@ -58,3 +58,50 @@ impl Drop for Turn<'_> {
         self.own.store(usize::MAX, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::cpu::pool::Pool;
+
+    const STEPS: usize = 5;
+
+    /// Three chains of tasks, as task % 3; says which steps were taken, in their order.
+    fn run(threads: usize, tasks: usize, fail: usize) -> Vec<(usize, usize)> {
+        let (mut turns, taken) = (Turns::default(), Mutex::new(Vec::new()));
+        let turns = turns.start(tasks);
+        Pool::new(threads).unwrap().run(tasks, &|task, _| {
+            let mut turn = turns.of(task, task.checked_sub(3));
+            for step in 0..STEPS {
+                assert!(task != fail || step < 2, "task {task}");
+                turn.take(|| taken.lock().unwrap().push((task, step)));
+            }
+        });
+        taken.into_inner().unwrap()
+    }
+
+    #[test]
+    fn a_step_comes_after_the_same_step_of_the_task_before() {
+        for threads in [1, 2, 3, 8] {
+            let taken = run(threads, 60, usize::MAX);
+            assert_eq!(taken.len(), 60 * STEPS);
+            for (chain, step) in (0..3).flat_map(|c| (0..STEPS).map(move |s| (c, s))) {
+                let order = taken.iter().filter(|(t, s)| t % 3 == chain && *s == step).map(|(t, _)| *t);
+                assert!(
+                    order.eq((chain..60).step_by(3)),
+                    "step {step} of chain {chain} on {threads} threads"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_task_that_failed() {
+        for threads in [1, 2, 8] {
+            assert!(catch_unwind(AssertUnwindSafe(|| run(threads, 60, 30))).is_err());
+        }
+    }
+}
