@@ -142,7 +142,6 @@ isa_fn! {
         let wide = s.out.len() / scores.len();
         for (r, row) in scores.iter_mut().enumerate() {
             row[mask.keys(r)..].fill(f32::NEG_INFINITY);
-            let larger = |a: f32, b: f32| if b > a { b } else { a };
             s.rescale[r] = larger(s.max[r], fold(seen(row, mask, r), f32::NEG_INFINITY, larger));
         }
         for (rescale, max) in s.rescale.iter_mut().zip(&mut *s.max) {
@@ -166,6 +165,12 @@ isa_fn! {
             }
         }
     }
+}
+
+/// `f32::max` would have to look for numbers that are none.
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if b > a { b } else { a }
 }
 
 /// The vectors of row r that hold keys it sees.
