@@ -128,6 +128,35 @@ fn kv_blocks(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
     (calls, out)
 }
 
+/// Attention over the rows `first ..` of operands that are the same for every call: q, k, v, out, lse and the
+/// gradients of q, k and v.
+fn attention(b: &mut dyn Backend, heads: Heads, first: usize, segments: &[u32]) -> (Vec<Call>, Vec<View>) {
+    let n = segments.chunks(4).map(|s| s[1] as usize).sum();
+    let mut rows = |cols, stream| floats(b, 200, cols, stream).rows_range(first, n);
+    let (wide, narrow) = (heads.query * heads.width, heads.kv * heads.width);
+    let [q, dout] = [1, 2].map(|s| rows(wide, s));
+    let [k, v] = [3, 4].map(|s| rows(narrow, s));
+    let [out, dq] = [5, 6].map(|s| rows(wide, s));
+    let [dk, dv] = [7, 8].map(|s| rows(narrow, s));
+    let [lse, delta] = [9, 10].map(|s| rows(heads.query, s));
+    let segments = words(b, segments.len() / 4, 4, segments);
+    let forward = Attend { q, k, v, segments, out, lse, heads };
+    let back = AttendBack { q, k, v, segments, out, lse, dout, dq, dk, dv, delta, heads };
+    (vec![forward.into(), back.into()], vec![out, lse, dq, dk, dv])
+}
+
+/// Groups of heads that do and do not divide a tile, widths that are and are not whole vectors, several tiles.
+fn attention_shapes(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
+    let (mut calls, mut out) = (Vec::new(), Vec::new());
+    for (query, kv, width, n) in [(6, 2, 20, 66), (1, 1, 32, 133), (7, 1, 8, 133), (110, 1, 4, 6)] {
+        let heads = Heads { query, kv, width, scale: 0.3 };
+        let (c, o) = attention(b, heads, 0, &[0, n, 0, 0, n, 1, 0, 0, n + 1, 66, 0, 0]);
+        calls.extend(c);
+        out.extend(o);
+    }
+    (calls, out)
+}
+
 fn top_k(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
     let (logits, logprobs) = (floats(b, 3, 1000, 1), floats(b, 3, 7, 2));
     let ids = words(b, 3, 7, &[0; 21]);
@@ -219,6 +248,7 @@ fn matrix_optimizers(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
 const CASES: &[(&str, Case)] = &[
     ("products", products),
     ("block types", block_types),
+    ("attention", attention_shapes),
     ("KV blocks", kv_blocks),
     ("top k", top_k),
     ("optimizers", optimizers),
@@ -291,6 +321,49 @@ fn bits_of_a_row_do_not_depend_on_its_neighbours() {
             }
         }
     }
+}
+
+/// Packed into one batch, sequences have the bits that they have alone.
+#[test]
+fn bits_of_attention_do_not_depend_on_other_segments() {
+    let run = |first, segments: &[u32]| {
+        let b = &mut CpuBackend::new(Isa::detect(), 2).unwrap();
+        let heads = Heads { query: 6, kv: 2, width: 20, scale: 0.3 };
+        let (calls, out) = attention(b, heads, first, segments);
+        calls.iter().for_each(|c| b.exec(c));
+        out.iter().map(|v| (b.download_f32(v), v.cols)).collect::<Vec<_>>()
+    };
+    let all = run(0, &[0, 45, 0, 0, 45, 130, 0, 0, 175, 25, 0, 0]);
+    for (first, n) in [(0, 45), (45, 130), (175, 25)] {
+        for ((all, cols), (alone, _)) in all.iter().zip(run(first, &[0, n, 0, 0])) {
+            let at = first * cols..(first + n as usize) * cols;
+            assert!(all[at] == alone, "segment of {n} rows from {first}");
+        }
+    }
+}
+
+/// A position has the same bits whether its tokens come at once, in chunks or one by one.
+#[test]
+fn bits_of_attention_over_blocks_do_not_depend_on_chunks() {
+    let run = |chunks: &[usize]| {
+        let b = &mut CpuBackend::new(Isa::detect(), 2).unwrap();
+        let heads = Heads { query: 6, kv: 2, width: 20, scale: 0.3 };
+        let table = words(b, 1, 3, &[2, 0, 1]);
+        let (k_blocks, v_blocks) = (floats(b, 3 * 2 * 20, 64, 5), floats(b, 3 * 2 * 64, 20, 6));
+        let (q, k, v) = (floats(b, 150, 120, 7), floats(b, 150, 40, 8), floats(b, 150, 40, 9));
+        let (out, mut first) = (floats(b, 150, 120, 10), 0);
+        for &n in chunks {
+            let segments = words(b, 1, 4, &[0, n as u32, first as u32, 0]);
+            let [q, k, v, out] = [q, k, v, out].map(|x| x.rows_range(first, n));
+            b.exec(&KvAppend { k, v, segments, table, k_blocks, v_blocks, heads }.into());
+            b.exec(&AttendBlocks { q, segments, table, k_blocks, v_blocks, out, heads }.into());
+            first += n;
+        }
+        b.download_f32(&out)
+    };
+    let whole = run(&[150]);
+    assert!(run(&[1; 150]) == whole, "one by one");
+    assert!(run(&[63, 2, 40, 45]) == whole, "in chunks");
 }
 
 /// The products of block types with rounded activations have the same bits on every path.

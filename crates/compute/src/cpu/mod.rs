@@ -12,6 +12,7 @@ use crate::call::Call;
 use crate::int8::Int8Block;
 use crate::isa::Isa;
 use crate::view::{Home, View};
+use kernels::turns::Turns;
 use memory::Memory;
 use pool::Pool;
 
@@ -21,6 +22,7 @@ pub struct CpuBackend {
     pool: Pool,
     isa: Isa,
     rounded: Vec<Int8Block>,
+    turns: Turns,
 }
 
 impl CpuBackend {
@@ -36,7 +38,13 @@ impl CpuBackend {
         if !isa.is_available() {
             return Err(Error::usage("isa", format!("this machine has no {}", isa.name())));
         }
-        Ok(CpuBackend { memory: Memory::default(), pool: Pool::new(threads)?, isa, rounded: Vec::new() })
+        Ok(CpuBackend {
+            memory: Memory::default(),
+            pool: Pool::new(threads)?,
+            isa,
+            rounded: Vec::new(),
+            turns: Turns::default(),
+        })
     }
 
     /// The instruction set path.
@@ -67,6 +75,8 @@ pub(crate) struct Cx<'a> {
     isa: Isa,
     /// Activations of a product, rounded before its tasks start; grown on demand, never shrunk.
     rounded: &'a mut Vec<Int8Block>,
+    /// For tasks that add to the same sums one after the other.
+    turns: &'a mut Turns,
 }
 
 impl Backend for CpuBackend {
@@ -96,8 +106,13 @@ impl Backend for CpuBackend {
     }
 
     fn exec(&mut self, call: &Call) {
-        let cx =
-            &mut Cx { memory: &self.memory, pool: &mut self.pool, isa: self.isa, rounded: &mut self.rounded };
+        let cx = &mut Cx {
+            memory: &self.memory,
+            pool: &mut self.pool,
+            isa: self.isa,
+            rounded: &mut self.rounded,
+            turns: &mut self.turns,
+        };
         match call {
             Call::Embed(c) => kernels::embed::embed(cx, c),
             Call::EmbedBack(c) => kernels::embed::embed_back(cx, c),

@@ -1,62 +1,16 @@
-//! Causal attention with a streaming softmax: a task takes a tile of queries of one head through the tiles of keys,
-//! keeping for each query the largest score, the sum of exponentials and the weighted sum of values. No matrix of
-//! all scores ever exists.
+//! Causal attention with a streaming softmax: a task takes a tile of queries, with the heads that share a kv head,
+//! through the tiles of keys, keeping for each row the largest score, the sum of exponentials and the weighted sum of
+//! values. No matrix of all scores ever exists.
 
 use planish_base::math::{exp, ln};
 
-use super::lanes;
-use super::tile::{self, KEYS, Left, QUERIES, padded};
+use super::segments::{Mask, Queries, Segment, Segments};
+use super::tile::{self, KEYS, LANES, Store, padded};
 use crate::call::{Attend, AttendBlocks, Heads};
 use crate::cpu::Cx;
 use crate::cpu::memory::{Rows, RowsMut};
 use crate::cpu::pool::Scratch;
 use crate::isa::{Isa, isa_fn};
-
-/// A row of the segment table.
-#[derive(Clone, Copy)]
-pub struct Segment {
-    pub first_row: usize,
-    pub len: usize,
-    pub first_position: usize,
-    pub slot: usize,
-}
-
-/// The segments of a batch, and the tiles that `size` rows of each make.
-#[derive(Clone, Copy)]
-pub struct Segments<'a>(pub Rows<'a, u32>);
-
-impl Segments<'_> {
-    pub fn get(&self, i: usize) -> Segment {
-        let s = self.0.row(i);
-        Segment {
-            first_row: s[0] as usize,
-            len: s[1] as usize,
-            first_position: s[2] as usize,
-            slot: s[3] as usize,
-        }
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = Segment> {
-        (0..self.0.len()).map(|i| self.get(i))
-    }
-
-    /// Tiles of all segments.
-    pub fn tiles(&self, size: usize) -> usize {
-        self.iter().map(|s| s.len.div_ceil(size)).sum()
-    }
-
-    /// The segment of tile `i`, and the tile's first row within it.
-    pub fn tile(&self, mut i: usize, size: usize) -> (Segment, usize) {
-        for s in self.iter() {
-            let n = s.len.div_ceil(size);
-            if i < n {
-                return (s, i * size);
-            }
-            i -= n;
-        }
-        unreachable!("tile {i} past the last segment")
-    }
-}
 
 /// Where keys and values come from: the rows of the batch, or KV blocks.
 #[derive(Clone, Copy)]
@@ -65,187 +19,237 @@ enum Keys<'a> {
     Blocks { k: Rows<'a, f32>, v: Rows<'a, f32>, table: Rows<'a, u32> },
 }
 
+/// What every task reads.
+#[derive(Clone, Copy)]
+struct Inputs<'a> {
+    isa: Isa,
+    heads: Heads,
+    q: Rows<'a, f32>,
+    keys: Keys<'a>,
+}
+
 pub fn attend(cx: &mut Cx, c: &Attend) {
     let keys = Keys::Batch { k: cx.memory.rows(&c.k), v: cx.memory.rows(&c.v) };
+    let x = Inputs { isa: cx.isa, heads: c.heads, q: cx.memory.rows(&c.q), keys };
     let segments = Segments(cx.memory.rows(&c.segments));
     let lse = Some(cx.memory.rows_mut(&c.lse));
-    run(cx, c.heads, cx.memory.rows(&c.q), keys, segments, cx.memory.rows_mut(&c.out), lse);
+    run(cx, x, segments, cx.memory.rows_mut(&c.out), lse);
 }
 
 pub fn attend_blocks(cx: &mut Cx, c: &AttendBlocks) {
     let (k, v, table) = (cx.memory.rows(&c.k_blocks), cx.memory.rows(&c.v_blocks), cx.memory.rows(&c.table));
+    let keys = Keys::Blocks { k, v, table };
+    let x = Inputs { isa: cx.isa, heads: c.heads, q: cx.memory.rows(&c.q), keys };
     let segments = Segments(cx.memory.rows(&c.segments));
-    run(
-        cx,
-        c.heads,
-        cx.memory.rows(&c.q),
-        Keys::Blocks { k, v, table },
-        segments,
-        cx.memory.rows_mut(&c.out),
-        None,
-    );
+    run(cx, x, segments, cx.memory.rows_mut(&c.out), None);
 }
 
-fn run(
-    cx: &mut Cx,
-    heads: Heads,
-    q: Rows<f32>,
-    keys: Keys,
-    segments: Segments,
-    out: RowsMut<f32>,
-    lse: Option<RowsMut<f32>>,
-) {
-    let isa = cx.isa;
-    let tiles = segments.tiles(QUERIES);
+fn run(cx: &mut Cx, x: Inputs, segments: Segments, out: RowsMut<f32>, lse: Option<RowsMut<f32>>) {
+    let (heads, in_blocks) = (x.heads, matches!(x.keys, Keys::Blocks { .. }));
+    let shared = heads_together(heads, segments, cx.pool.threads());
+    let size = Queries::of_tile(shared);
+    let sets = heads.query / shared;
+    let tasks = segments.tiles(size) * sets;
     // One token over few keys is too little to share: then one task takes all heads.
     let keys_seen: usize = segments.iter().map(|s| s.len * (s.first_position + s.len)).sum();
-    let group = if keys_seen * heads.width * heads.query < 1 << 16 { heads.query } else { 1 };
-    cx.pool.run(tiles * heads.query / group, &|task, scratch| {
-        let (segment, first) = segments.tile(task * group / heads.query, QUERIES);
-        for head in (0..group).map(|h| (task * group + h) % heads.query) {
-            let rows = segment.first_row + first..segment.first_row + (first + QUERIES).min(segment.len);
-            let cols = head * heads.width..(head + 1) * heads.width;
-            // SAFETY: a tile of a head has one task.
-            let mut out = unsafe { out.part(rows.clone(), cols) };
-            // SAFETY: as above.
-            let mut lse = lse.map(|l| unsafe { l.part(rows.clone(), head..head + 1) });
-            let state = query_tile(isa, heads, q, keys, segment, first, rows.len(), head, scratch);
-            for i in 0..rows.len() {
-                let sum = state.sum[i];
-                for (o, s) in out.row(i).iter_mut().zip(&state.out[i * padded(heads.width)..]) {
-                    *o = s / sum;
-                }
-                if let Some(lse) = &mut lse {
-                    lse.row(i)[0] = state.max[i] + ln(f64::from(sum)) as f32;
-                }
-            }
+    let each = if keys_seen * heads.width * heads.query < 1 << 16 { sets } else { 1 };
+    cx.pool.run(tasks / each, &|task, scratch| {
+        for task in task * each..(task + 1) * each {
+            let (segment, first) = segments.tile(task / sets, size);
+            let t = Queries {
+                row: segment.first_row + first,
+                // Positions of keys in a batch begin at the segment's own first row.
+                position: first + if in_blocks { segment.first_position } else { 0 },
+                n: size.min(segment.len - first),
+                head: task % sets * shared,
+                heads: shared,
+            };
+            let state = query_tile(x, segment, t, scratch);
+            // SAFETY: a tile of queries and a set of heads have one task.
+            unsafe { state.write(t, heads, out, lse) };
         }
     });
 }
 
-/// What a tile of queries has gathered.
-struct State<'a> {
-    max: [f32; QUERIES],
-    sum: [f32; QUERIES],
-    out: &'a [f32],
+/// Query heads that a task takes together: those of a kv head, or one where that makes too few tasks.
+fn heads_together(heads: Heads, segments: Segments, threads: usize) -> usize {
+    let group = heads.query / heads.kv;
+    let tasks = segments.tiles(Queries::of_tile(group)) * heads.kv;
+    if tasks < threads + threads / 2 || group > tile::ROWS { 1 } else { group }
 }
 
-#[allow(clippy::too_many_arguments)]
-fn query_tile<'s>(
-    isa: Isa,
-    heads: Heads,
-    q: Rows<f32>,
-    keys: Keys,
-    segment: Segment,
-    first: usize,
-    n: usize,
-    head: usize,
-    scratch: &'s mut Scratch,
-) -> State<'s> {
-    let (width, wide) = (heads.width, padded(heads.width));
-    let kv_head = head / (heads.query / heads.kv);
-    let buffer = scratch.floats(2 * QUERIES * wide + QUERIES * KEYS + 2 * KEYS * wide);
-    let (q_tile, rest) = buffer.split_at_mut(QUERIES * wide);
-    let (out, rest) = rest.split_at_mut(QUERIES * wide);
-    let (scores, rest) = rest.split_at_mut(QUERIES * KEYS);
-    let (k_space, v_space) = rest.split_at_mut(KEYS * wide);
-    tile::load(q, segment.first_row + first, n, head * width, width, heads.scale, q_tile);
-    out[..n * wide].fill(0.0);
-    let (mut max, mut sum) = ([f32::NEG_INFINITY; QUERIES], [0f32; QUERIES]);
-    // Positions of keys in a batch begin at the segment's own first row.
-    let base = if let Keys::Batch { .. } = keys { 0 } else { segment.first_position };
-    let last = base + first + n;
-    for key in (0..last).step_by(KEYS) {
-        let t = Tile { segment, heads, kv_head, key, n: KEYS.min(last - key) };
-        let k = key_tile(keys, t, k_space);
-        // Keys beyond the last one are not looked at: in decoding half of a tile, on average.
-        tile::product(
-            isa,
-            n,
-            KEYS,
-            padded(t.n),
-            width,
-            Left { data: q_tile, outer: wide, inner: 1 },
-            k,
-            scores,
-            false,
-        );
-        for i in 0..n {
-            let visible = (base + first + i + 1).saturating_sub(key).min(KEYS);
-            let row = &mut scores[i * KEYS..][..KEYS];
-            let out = &mut out[i * wide..][..wide];
-            (max[i], sum[i]) = absorb(isa, row, visible, max[i], sum[i], out);
+/// What a tile of queries has gathered, a row each.
+struct State<'a> {
+    max: &'a mut [f32],
+    /// Of the exponentials.
+    sum: &'a mut [f32],
+    /// What a new maximum makes of sums before it.
+    rescale: &'a mut [f32],
+    /// [rows, padded(width)].
+    out: &'a mut [f32],
+}
+
+impl State<'_> {
+    /// # Safety
+    /// Nothing else reads or writes these rows and columns meanwhile.
+    unsafe fn write(&self, t: Queries, heads: Heads, out: RowsMut<f32>, lse: Option<RowsMut<f32>>) {
+        // SAFETY: the caller's promise.
+        let mut out = unsafe { out.part(t.batch_rows(), t.cols(heads)) };
+        let mut rows = self.out.chunks_exact(padded(heads.width)).zip(&*self.sum);
+        for i in 0..t.n {
+            for (out, (row, sum)) in out.row(i).chunks_exact_mut(heads.width).zip(&mut rows) {
+                out.iter_mut().zip(row).for_each(|(o, s)| *o = s / sum);
+            }
         }
-        let v = value_tile(keys, t, v_space);
-        tile::product(isa, n, wide, wide, t.n, Left { data: scores, outer: KEYS, inner: 1 }, v, out, true);
+        let Some(lse) = lse else { return };
+        // SAFETY: as above.
+        let mut lse = unsafe { lse.part(t.batch_rows(), t.head..t.head + t.heads) };
+        let mut rows = self.max.iter().zip(&*self.sum);
+        for i in 0..t.n {
+            for (lse, (max, sum)) in lse.row(i).iter_mut().zip(&mut rows) {
+                *lse = max + ln(f64::from(*sum)) as f32;
+            }
+        }
     }
-    State { max, sum, out }
+}
+
+fn query_tile<'s>(x: Inputs, segment: Segment, t: Queries, scratch: &'s mut Scratch) -> State<'s> {
+    let (heads, n) = (x.heads, t.rows());
+    let wide = padded(heads.width);
+    let mut rest = scratch.floats(n * (2 * wide + KEYS + 3) + 2 * KEYS * wide);
+    let mut take = |n: usize| rest.split_off_mut(..n).expect("the sizes add up");
+    let (q, scores) = (take(n * wide), take(n * KEYS).as_chunks_mut::<KEYS>().0);
+    let (k_space, v_space) = (take(KEYS * wide), take(KEYS * wide));
+    let mut s = State { out: take(n * wide), max: take(n), sum: take(n), rescale: take(n) };
+    tile::load_queries(x.isa, x.q, t, heads, heads.scale, q);
+    s.max.fill(f32::NEG_INFINITY);
+    s.sum.fill(0.0);
+    s.out.fill(0.0);
+    for key in (0..t.end()).step_by(KEYS) {
+        let (at, mask) = (KeyTile::new(heads, segment, t, key), t.mask(key));
+        tile::scores(x.isa, n, heads.width, q, at.keys(x, k_space), scores, mask);
+        absorb(x.isa, scores, mask, &mut s);
+        tile::weigh(x.isa, n, scores, at.values(x, v_space), wide, s.out, mask, Store::Add);
+    }
+    s
 }
 
 isa_fn! {
     /// Turns the visible scores into exponentials (the others into 0) and rescales what was gathered before.
-    fn absorb(row: &mut [f32], visible: usize, max: f32, sum: f32, out: &mut [f32]) -> (f32, f32) {
-        let (row, beyond) = row.split_at_mut(padded(visible));
-        beyond.fill(0.0);
-        row[visible..].fill(f32::NEG_INFINITY);
-        let tile_max = lanes::max(row);
-        let new_max = if tile_max > max { tile_max } else { max };
-        let rescale = exp(max - new_max);
-        for s in row.iter_mut() {
-            *s = exp(*s - new_max);
+    ///
+    /// One thing at a time for all rows: within a row each of them waits for the one before.
+    fn absorb(scores: &mut [[f32; KEYS]], mask: Mask, s: &mut State) {
+        let wide = s.out.len() / scores.len();
+        for (r, row) in scores.iter_mut().enumerate() {
+            row[mask.keys(r)..].fill(f32::NEG_INFINITY);
+            s.rescale[r] = larger(s.max[r], fold(seen(row, mask, r), f32::NEG_INFINITY, larger));
         }
-        for o in out.iter_mut() {
-            *o *= rescale;
+        for (rescale, max) in s.rescale.iter_mut().zip(&mut *s.max) {
+            let new_max = *rescale;
+            *rescale = exp(*max - new_max);
+            *max = new_max;
         }
-        (new_max, sum.mul_add(rescale, lanes::sum(row.len(), |i| row[i])))
+        for (r, row) in scores.iter_mut().enumerate() {
+            let (max, rescale) = (s.max[r], s.rescale[r]);
+            for lanes in seen(row, mask, r).iter_mut() {
+                for x in lanes {
+                    *x = exp(*x - max);
+                }
+            }
+            s.sum[r] = s.sum[r].mul_add(rescale, fold(seen(row, mask, r), 0.0, |a, b| a + b));
+            row[padded(mask.keys(r))..].fill(0.0);
+        }
+        for (out, rescale) in s.out.chunks_exact_mut(wide).zip(&*s.rescale) {
+            if *rescale != 1.0 {
+                out.iter_mut().for_each(|o| *o *= rescale);
+            }
+        }
     }
 }
 
-/// Which keys of which head a tile holds.
+/// `f32::max` would have to look for numbers that are none.
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if b > a { b } else { a }
+}
+
+/// The vectors of row r that hold keys it sees.
+#[inline(always)]
+fn seen(row: &mut [f32; KEYS], mask: Mask, r: usize) -> &mut [[f32; LANES]] {
+    &mut row.as_chunks_mut().0[..mask.keys(r).div_ceil(LANES)]
+}
+
+/// All elements joined by `f`: lane by lane, then the lanes in pairs.
+#[inline(always)]
+fn fold(row: &[[f32; LANES]], start: f32, f: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut all = [start; LANES];
+    for lanes in row {
+        for l in 0..LANES {
+            all[l] = f(all[l], lanes[l]);
+        }
+    }
+    let mut width = LANES;
+    while width > 1 {
+        width /= 2;
+        for l in 0..width {
+            all[l] = f(all[l], all[l + width]);
+        }
+    }
+    all[0]
+}
+
+/// Which keys of which kv head a tile holds.
 #[derive(Clone, Copy)]
-struct Tile {
+struct KeyTile {
     segment: Segment,
     heads: Heads,
     kv_head: usize,
     /// Position of the first key.
     key: usize,
-    /// Keys that exist; the others are masked by the caller.
+    /// Keys that exist.
     n: usize,
 }
 
-impl Tile {
+impl KeyTile {
+    fn new(heads: Heads, segment: Segment, t: Queries, key: usize) -> KeyTile {
+        let kv_head = t.head / (heads.query / heads.kv);
+        KeyTile { segment, heads, kv_head, key, n: KEYS.min(t.end() - key) }
+    }
+
     /// The number of the block and head in the tables of blocks.
     fn block(&self, table: Rows<u32>) -> usize {
         table.row(self.segment.slot)[self.key / KEYS] as usize * self.heads.kv + self.kv_head
     }
-}
 
-/// The tile's keys as [width, KEYS]: a KV block as it is, or the rows of the batch transposed into `space`.
-fn key_tile<'a>(keys: Keys<'a>, t: Tile, space: &'a mut [f32]) -> &'a [f32] {
-    let width = t.heads.width;
-    match keys {
-        Keys::Batch { k, .. } => {
-            tile::load_transposed(k, t.segment.first_row + t.key, t.n, t.kv_head * width, width, space);
-            space
-        }
-        Keys::Blocks { k, table, .. } => k.dense(t.block(table) * width, width),
-    }
-}
-
-/// The tile's values as [n, padded(width)]: a KV block as it is where its rows are whole vectors, or copied.
-fn value_tile<'a>(keys: Keys<'a>, t: Tile, space: &'a mut [f32]) -> &'a [f32] {
-    let width = t.heads.width;
-    match keys {
-        Keys::Batch { v, .. } => {
-            tile::load(v, t.segment.first_row + t.key, t.n, t.kv_head * width, width, 1.0, space);
-        }
-        Keys::Blocks { v, table, .. } => {
-            let first = t.block(table) * KEYS;
-            if width == padded(width) {
-                return v.dense(first, t.n);
+    /// The keys as [width, KEYS]: a KV block as it is, or the rows of the batch transposed into `space`.
+    fn keys<'a>(&self, x: Inputs<'a>, space: &'a mut [f32]) -> &'a [f32] {
+        let width = self.heads.width;
+        match x.keys {
+            Keys::Batch { k, .. } => {
+                let first = self.segment.first_row + self.key;
+                tile::load_transposed(x.isa, k, first, self.n, self.kv_head * width, width, space);
+                space
             }
-            tile::load(v, first, t.n, 0, width, 1.0, space);
+            Keys::Blocks { k, table, .. } => k.dense(self.block(table) * width, width),
         }
     }
-    space
+
+    /// The values as [n, padded(width)]: a KV block as it is where its rows are whole vectors, or copied.
+    fn values<'a>(&self, x: Inputs<'a>, space: &'a mut [f32]) -> &'a [f32] {
+        let width = self.heads.width;
+        match x.keys {
+            Keys::Batch { v, .. } => {
+                let first = self.segment.first_row + self.key;
+                tile::load(x.isa, v, first, self.n, self.kv_head * width, width, 1.0, space);
+            }
+            Keys::Blocks { v, table, .. } => {
+                let first = self.block(table) * KEYS;
+                if width == padded(width) {
+                    return v.dense(first, self.n);
+                }
+                tile::load(x.isa, v, first, self.n, 0, width, 1.0, space);
+            }
+        }
+        space
+    }
 }

@@ -1,6 +1,6 @@
 //! Appending keys and values to KV blocks.
 
-use super::attend::Segments;
+use super::segments::Segments;
 use crate::call::{KV_BLOCK, KvAppend};
 use crate::cpu::Cx;
 

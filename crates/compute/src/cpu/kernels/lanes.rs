@@ -5,25 +5,8 @@
 
 const LANES: usize = 16;
 
-/// Sum of f(0) .. f(n - 1) in [`LANES`] partial sums, added pairwise at the end. Where terms come from slices,
-/// [`sum_of`] is faster.
-#[inline(always)]
-pub fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
-    let mut sums = [0f32; LANES];
-    let whole = n / LANES * LANES;
-    for i in (0..whole).step_by(LANES) {
-        for l in 0..LANES {
-            sums[l] += f(i + l);
-        }
-    }
-    for i in whole..n {
-        sums[i - whole] += f(i);
-    }
-    pairwise(sums)
-}
-
-/// Sum of f over the elements of N slices of one length, with the bits of [`sum`]. Lengths are checked once, since a
-/// loop that checks each element is no vector code.
+/// Sum of f over the elements of N slices of one length, in [`LANES`] partial sums that are added pairwise at the end.
+/// Lengths are checked once, since a loop that checks each element is no vector code.
 #[inline(always)]
 pub fn sum_of<const N: usize>(slices: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
     let n = slices[0].len();

@@ -18,10 +18,12 @@ pub mod norm;
 pub mod rope;
 pub mod rows;
 pub mod schedule_free;
+mod segments;
 pub mod sgd;
 pub mod sums;
 mod tile;
 pub mod top;
+pub mod turns;
 
 use std::ops::Range;
 

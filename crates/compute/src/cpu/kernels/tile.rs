@@ -1,106 +1,235 @@
-//! The small products of attention: tiles of queries and keys in scratch memory.
+//! The small products of attention, on tiles of queries and keys in scratch memory. What the mask hides from all rows
+//! of a panel is left out, so that causal attention costs half of the square.
+//!
+//! An element is one chain of fused multiply-adds over k, however the rows are cut into panels.
 
+use std::ops::Range;
+
+use super::segments::{Mask, Queries};
+use crate::call::Heads;
 use crate::cpu::memory::Rows;
 use crate::isa::isa_fn;
 
-/// Query rows of a tile.
-pub const QUERIES: usize = 32;
+/// Rows of a tile of queries at most, if a query has not more heads than that.
+pub const ROWS: usize = 96;
 /// Keys of a tile; a KV block is one.
 pub const KEYS: usize = crate::call::KV_BLOCK;
-const LANES: usize = 16;
-/// Vectors of columns that a single row takes together.
-const WIDE: usize = 4;
+/// Columns of a vector: one AVX-512 register or two of AVX2.
+pub const LANES: usize = 16;
+/// Rows and columns that are transposed together.
+const SIDE: usize = 8;
+/// Rows of a panel: with one vector of columns their sums fill twelve of the sixteen AVX2 registers.
+const PANEL: usize = 6;
 
 /// Width of a head in scratch: whole vectors, zeros at the end.
 pub fn padded(width: usize) -> usize {
     width.next_multiple_of(LANES)
 }
 
-/// A matrix operand of [`product`]: element (i, k) lies at i * outer + k * inner.
-#[derive(Clone, Copy)]
-pub struct Left<'a> {
-    pub data: &'a [f32],
-    pub outer: usize,
-    pub inner: usize,
-}
-
-/// Rows first .. first + n, columns col .. col + width, times `scale`, as [n, padded(width)].
-pub fn load(x: Rows<f32>, first: usize, n: usize, col: usize, width: usize, scale: f32, dst: &mut [f32]) {
-    for (i, d) in dst.chunks_exact_mut(padded(width)).take(n).enumerate() {
-        for (d, s) in d.iter_mut().zip(&x.row(first + i)[col..col + width]) {
-            *d = s * scale;
-        }
-        d[width..].fill(0.0);
-    }
-}
-
-/// Rows first .. first + n, columns col .. col + width, transposed to [width, KEYS] with zeros beyond n.
-pub fn load_transposed(x: Rows<f32>, first: usize, n: usize, col: usize, width: usize, dst: &mut [f32]) {
-    if n < KEYS {
-        dst[..width * KEYS].fill(0.0);
-    }
-    for j in 0..n {
-        for (e, s) in x.row(first + j)[col..col + width].iter().enumerate() {
-            dst[e * KEYS + j] = *s;
+isa_fn! {
+    /// The rows of a tile of queries times `scale`, as [rows, padded(width)].
+    pub fn load_queries(x: Rows<f32>, t: Queries, heads: Heads, scale: f32, dst: &mut [f32]) {
+        let mut dst = dst.chunks_exact_mut(padded(heads.width));
+        for row in t.batch_rows() {
+            for (src, dst) in x.row(row)[t.cols(heads)].chunks_exact(heads.width).zip(&mut dst) {
+                copy(src, scale, dst);
+            }
         }
     }
 }
 
 isa_fn! {
-    /// c[i][j] = c0[i][j] + sum over k < kn of a(i, k) b[k][j], for i < m and j < cols; cols is whole vectors, n the
-    /// stride of b and c; c0 is the old c or, without `add`, 0.
-    #[allow(clippy::too_many_arguments)]
-    pub fn product(m: usize, n: usize, cols: usize, kn: usize, a: Left, b: &[f32], c: &mut [f32], add: bool) {
-        let mut i = 0;
-        while i + 4 <= m {
-            for j in (0..cols).step_by(LANES) {
-                tile::<4, 1>(i, j, n, kn, a, b, c, add);
-            }
-            i += 4;
-        }
-        while i < m {
-            // One row has as many chains of additions as columns: take many, so that they overlap.
-            let wide = cols / (WIDE * LANES) * WIDE * LANES;
-            for j in (0..wide).step_by(WIDE * LANES) {
-                tile::<1, WIDE>(i, j, n, kn, a, b, c, add);
-            }
-            for j in (wide..cols).step_by(LANES) {
-                tile::<1, 1>(i, j, n, kn, a, b, c, add);
-            }
-            i += 1;
+    /// Rows first .. first + n, columns col .. col + width, times `scale`, as [n, padded(width)].
+    pub fn load(x: Rows<f32>, first: usize, n: usize, col: usize, width: usize, scale: f32, dst: &mut [f32]) {
+        for (i, dst) in dst.chunks_exact_mut(padded(width)).take(n).enumerate() {
+            copy(&x.row(first + i)[col..col + width], scale, dst);
         }
     }
 }
 
-/// M rows from i and V vectors of columns from j.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)]
-fn tile<const M: usize, const V: usize>(
-    i: usize,
-    j: usize,
-    n: usize,
-    kn: usize,
-    a: Left,
-    b: &[f32],
-    c: &mut [f32],
-    add: bool,
-) {
-    let mut sums = [[[0f32; LANES]; V]; M];
-    for k in 0..kn {
-        let b = &b[k * n + j..][..V * LANES];
-        for r in 0..M {
-            let x = a.data[(i + r) * a.outer + k * a.inner];
-            for v in 0..V {
-                for l in 0..LANES {
-                    sums[r][v][l] = x.mul_add(b[v * LANES + l], sums[r][v][l]);
+fn copy(src: &[f32], scale: f32, dst: &mut [f32]) {
+    let (dst, beyond) = dst.split_at_mut(src.len());
+    for (d, s) in dst.iter_mut().zip(src) {
+        *d = s * scale;
+    }
+    beyond.fill(0.0);
+}
+
+isa_fn! {
+    /// Rows first .. first + n, columns col .. col + width, transposed to [width, KEYS] with zeros beyond n.
+    pub fn load_transposed(x: Rows<f32>, first: usize, n: usize, col: usize, width: usize, dst: &mut [f32]) {
+        let whole = width / SIDE * SIDE;
+        for j in (0..KEYS).step_by(SIDE) {
+            let mut rows: [&[f32]; SIDE] = [&[]; SIDE];
+            for (i, row) in rows.iter_mut().enumerate().take(n.saturating_sub(j)) {
+                *row = &x.row(first + j + i)[col..col + width];
+            }
+            // By squares, so that loads and stores are whole vectors.
+            for e in (0..whole).step_by(SIDE) {
+                let mut square = [[0f32; SIDE]; SIDE];
+                for i in 0..SIDE {
+                    if let Some(x) = rows[i].get(e..e + SIDE) {
+                        for b in 0..SIDE {
+                            square[b][i] = x[b];
+                        }
+                    }
+                }
+                for b in 0..SIDE {
+                    dst[(e + b) * KEYS + j..][..SIDE].copy_from_slice(&square[b]);
+                }
+            }
+            for e in whole..width {
+                for i in 0..SIDE {
+                    dst[e * KEYS + j + i] = rows[i].get(e).copied().unwrap_or(0.0);
                 }
             }
         }
     }
+}
+
+isa_fn! {
+    /// c[r][j] = sum over e of a[r][e] b[e][j] for the keys j that row r sees; others hold anything.
+    /// a [m, padded(width)], b [width, KEYS].
+    pub fn scores(m: usize, width: usize, a: &[f32], b: &[f32], c: &mut [[f32; KEYS]], mask: Mask) {
+        let a = Left { data: a, outer: padded(width), inner: 1 };
+        let c = Matrix { data: c.as_flattened_mut(), stride: KEYS };
+        product(m, a, Matrix { data: b, stride: KEYS }, c, Store::Replace, |rows| {
+            (padded(mask.keys(rows.end - 1)), 0..width)
+        });
+    }
+}
+
+isa_fn! {
+    /// c[r] (+)= sum over the keys j that row r sees of a[r][j] b[j]; a is 0 at the others.
+    /// a [m, KEYS], b [KEYS, wide], c [m, wide].
+    pub fn weigh(m: usize, a: &[[f32; KEYS]], b: &[f32], wide: usize, c: &mut [f32], mask: Mask, store: Store) {
+        let a = Left { data: a.as_flattened(), outer: KEYS, inner: 1 };
+        let (b, c) = (Matrix { data: b, stride: wide }, Matrix { data: c, stride: wide });
+        product(m, a, b, c, store, |rows| (wide, 0..mask.keys(rows.end - 1)));
+    }
+}
+
+isa_fn! {
+    /// c[j] += sum over the rows r < m that see key j of a[r][j] b[r], for j < n; a is 0 at the others.
+    /// a [m, KEYS], b [m, wide], c [n, wide].
+    pub fn gather(n: usize, m: usize, a: &[[f32; KEYS]], b: &[f32], wide: usize, c: &mut [f32], mask: Mask) {
+        let a = Left { data: a.as_flattened(), outer: 1, inner: KEYS };
+        let (b, c) = (Matrix { data: b, stride: wide }, Matrix { data: c, stride: wide });
+        product(n, a, b, c, Store::Add, |keys| (wide, mask.first_row(keys.start).min(m)..m));
+    }
+}
+
+/// What becomes of the old content of a result.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Store {
+    Replace,
+    Add,
+}
+
+/// The left operand of a product: element (i, k) lies at i * outer + k * inner.
+#[derive(Clone, Copy)]
+struct Left<'a> {
+    data: &'a [f32],
+    outer: usize,
+    inner: usize,
+}
+
+/// Row i begins at i * stride.
+struct Matrix<T> {
+    data: T,
+    stride: usize,
+}
+
+/// c (+)= a b for m rows, panel by panel; `need` says how many columns of c a panel's rows need, and which k. Rows that
+/// need nothing stay as they are.
+#[inline(always)]
+fn product(
+    m: usize,
+    a: Left,
+    b: Matrix<&[f32]>,
+    c: Matrix<&mut [f32]>,
+    store: Store,
+    need: impl Fn(Range<usize>) -> (usize, Range<usize>),
+) {
+    for i in (0..m).step_by(PANEL) {
+        let rows = i..m.min(i + PANEL);
+        let (cols, ks) = need(rows.clone());
+        if cols == 0 || ks.is_empty() {
+            continue;
+        }
+        let a = Left { data: &a.data[i * a.outer + ks.start * a.inner..], ..a };
+        let b = Matrix { data: &b.data[ks.start * b.stride..], ..b };
+        let c = Matrix { data: &mut c.data[i * c.stride..], stride: c.stride };
+        // Fewer rows take more columns together: enough chains of additions to overlap.
+        match rows.len() {
+            6 => panel::<6, 1>(ks.len(), cols, a, b, c, store),
+            5 => panel::<5, 1>(ks.len(), cols, a, b, c, store),
+            4 => panel::<4, 1>(ks.len(), cols, a, b, c, store),
+            3 => panel::<3, 2>(ks.len(), cols, a, b, c, store),
+            2 => panel::<2, 2>(ks.len(), cols, a, b, c, store),
+            _ => panel::<1, 4>(ks.len(), cols, a, b, c, store),
+        }
+    }
+}
+
+/// M rows of c: V vectors of columns together, the rest one by one.
+#[inline(always)]
+fn panel<const M: usize, const V: usize>(
+    kn: usize,
+    cols: usize,
+    a: Left,
+    b: Matrix<&[f32]>,
+    c: Matrix<&mut [f32]>,
+    store: Store,
+) {
+    let together = cols / (V * LANES) * V * LANES;
+    for j in (0..together).step_by(V * LANES) {
+        write(&sums::<M, V>(kn, a, &b.data[j..], b.stride), &mut c.data[j..], c.stride, store);
+    }
+    for j in (together..cols).step_by(LANES) {
+        write(&sums::<M, 1>(kn, a, &b.data[j..], b.stride), &mut c.data[j..], c.stride, store);
+    }
+}
+
+/// M rows of a b and V vectors of columns.
+#[inline(always)]
+fn sums<const M: usize, const V: usize>(
+    kn: usize,
+    a: Left,
+    b: &[f32],
+    b_stride: usize,
+) -> [[[f32; LANES]; V]; M] {
+    assert!((M - 1) * a.outer + (kn - 1) * a.inner < a.data.len());
+    assert!((kn - 1) * b_stride + V * LANES <= b.len());
+    let mut sums = [[[0f32; LANES]; V]; M];
+    for k in 0..kn {
+        // SAFETY: k is at most kn - 1, for which the assertion holds. Checks here would cost as much as the products.
+        let b: &[[f32; LANES]; V] = unsafe { &*b.as_ptr().add(k * b_stride).cast() };
+        for r in 0..M {
+            // SAFETY: as above.
+            let x = unsafe { *a.data.get_unchecked(r * a.outer + k * a.inner) };
+            for v in 0..V {
+                for l in 0..LANES {
+                    sums[r][v][l] = x.mul_add(b[v][l], sums[r][v][l]);
+                }
+            }
+        }
+    }
+    sums
+}
+
+#[inline(always)]
+fn write<const M: usize, const V: usize>(
+    sums: &[[[f32; LANES]; V]; M],
+    c: &mut [f32],
+    stride: usize,
+    store: Store,
+) {
     for r in 0..M {
-        let c = &mut c[(i + r) * n + j..][..V * LANES];
+        let c = &mut c[r * stride..][..V * LANES];
         for (c, s) in c.iter_mut().zip(sums[r].as_flattened()) {
-            *c = if add { *c + s } else { *s };
+            *c = if store == Store::Add { *c + s } else { *s };
         }
     }
 }
