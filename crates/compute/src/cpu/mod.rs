@@ -9,7 +9,7 @@ use planish_base::{Error, Result};
 
 use crate::backend::{Backend, Shared};
 use crate::call::Call;
-use crate::int8::Int8Block;
+use crate::int8::Int8Rows;
 use crate::isa::Isa;
 use crate::view::{Home, View};
 use memory::Memory;
@@ -20,7 +20,7 @@ pub struct CpuBackend {
     memory: Memory,
     pool: Pool,
     isa: Isa,
-    rounded: Vec<Int8Block>,
+    rounded: Int8Rows,
 }
 
 impl CpuBackend {
@@ -36,7 +36,7 @@ impl CpuBackend {
         if !isa.is_available() {
             return Err(Error::usage("isa", format!("this machine has no {}", isa.name())));
         }
-        Ok(CpuBackend { memory: Memory::default(), pool: Pool::new(threads)?, isa, rounded: Vec::new() })
+        Ok(CpuBackend { memory: Memory::default(), pool: Pool::new(threads)?, isa, rounded: Int8Rows::default() })
     }
 
     /// The instruction set path.
@@ -66,7 +66,7 @@ pub(crate) struct Cx<'a> {
     pool: &'a mut Pool,
     isa: Isa,
     /// Activations of a product, rounded before its tasks start; grown on demand, never shrunk.
-    rounded: &'a mut Vec<Int8Block>,
+    rounded: &'a mut Int8Rows,
 }
 
 impl Backend for CpuBackend {
