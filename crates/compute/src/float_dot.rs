@@ -53,6 +53,7 @@ fn group<T: Stored<B>, P: Path, const B: usize>(x: &[f32], rows: [&[[u8; B]]; RO
         steps[r] = &rows[r].as_chunks().0[..whole.len()];
     }
     for (i, x) in whole.iter().enumerate() {
+        path::prefetch::<P>(rows[0].as_flattened(), i * ROWS * STEP * B, ROWS * STEP * B);
         for r in 0..ROWS {
             step::<T, P, B>(&mut sums[r], x, &steps[r][i]);
         }

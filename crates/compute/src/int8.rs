@@ -216,6 +216,7 @@ fn group<T: Products<BYTES, N>, P: Path, const BYTES: usize, const N: usize>(
     }
     let mut sums = Sums::<P> { rows: [P::splat(0.0); ROWS], minima: P::splat(0.0) };
     for i in 0..n {
+        path::prefetch::<P>(rows[0], i * ROWS * BYTES, ROWS * BYTES);
         let x = Blocks { q: &q[i], halves: &halves[i], scales: &scales[i], sums: &block_sums[i] };
         T::add(&mut sums, [&blocks[0][i], &blocks[1][i], &blocks[2][i], &blocks[3][i]], &x);
     }
