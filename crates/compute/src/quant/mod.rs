@@ -7,6 +7,10 @@
 mod bf16;
 mod f16;
 mod f32;
+mod iq4_nl;
+mod iq4_xs;
+mod q2_k;
+mod q3_k;
 mod q4_0;
 mod q4_1;
 mod q4_k;
@@ -57,9 +61,13 @@ pub static QUANTS: &[Quant] = &[
     q4_1::QUANT,
     q5_0::QUANT,
     q5_1::QUANT,
+    q2_k::QUANT,
+    q3_k::QUANT,
     q4_k::QUANT,
     q5_k::QUANT,
     q6_k::QUANT,
+    iq4_nl::QUANT,
+    iq4_xs::QUANT,
 ];
 
 impl Quant {
