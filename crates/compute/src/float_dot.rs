@@ -33,6 +33,7 @@ pub fn dot<T: Stored<B>, const B: usize>(isa: Isa, x: &[f32], w: &[u8], stride: 
 #[inline(always)]
 fn rows<T: Stored<B>, P: Path, const B: usize>(x: &[f32], w: &[u8], stride: usize, sums: &mut [f32]) {
     let n = sums.len();
+    path::prefetch_first::<P>(w);
     for first in (0..n).step_by(ROWS) {
         let mut rows: [&[[u8; B]]; ROWS] = [&[]; ROWS];
         for r in 0..ROWS {

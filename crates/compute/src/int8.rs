@@ -190,6 +190,7 @@ fn rows<T: Products<BYTES, N>, P: Path, const BYTES: usize, const N: usize>(
     sums: &mut [f32],
 ) {
     let n = sums.len();
+    path::prefetch_first::<P>(w);
     for first in (0..n).step_by(ROWS) {
         let mut rows: [&[u8]; ROWS] = [&[]; ROWS];
         for r in 0..ROWS {

@@ -96,6 +96,14 @@ pub fn prefetch<P: Path>(weights: &[u8], at: usize, bytes: usize) {
     }
 }
 
+/// Tells the memory of what [`prefetch`] comes too late for: the beginning.
+#[inline(always)]
+pub fn prefetch_first<P: Path>(weights: &[u8]) {
+    for line in (0..AHEAD.min(weights.len())).step_by(64) {
+        P::prefetch(weights.as_ptr().wrapping_add(line));
+    }
+}
+
 /// The path without assumptions.
 pub struct Plain;
 

@@ -36,7 +36,12 @@ impl CpuBackend {
         if !isa.is_available() {
             return Err(Error::usage("isa", format!("this machine has no {}", isa.name())));
         }
-        Ok(CpuBackend { memory: Memory::default(), pool: Pool::new(threads)?, isa, rounded: Int8Rows::default() })
+        Ok(CpuBackend {
+            memory: Memory::default(),
+            pool: Pool::new(threads)?,
+            isa,
+            rounded: Int8Rows::default(),
+        })
     }
 
     /// The instruction set path.

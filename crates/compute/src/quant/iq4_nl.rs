@@ -12,7 +12,8 @@ pub const QUANT: Quant =
     Quant { id: TypeId::IQ4_NL, decode, encode: None, dot: Dot::Int8(int8::dot::<Iq4Nl, 18, 1>) };
 
 /// Denser around zero, where most weights are (`kvalues_iq4nl` of ggml).
-pub(super) const VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+pub(super) const VALUES: [i8; 16] =
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 isa_fn! {
     fn decode(src: &[u8], dst: &mut [f32]) {

@@ -50,8 +50,7 @@ impl Products<144, 8> for Q4K {
                 let [a, c] = [P::bytes(array(b, 16 + pair * 32)), P::bytes(array(b, 32 + pair * 32))];
                 for half in 0..2 {
                     let (j, shift) = (2 * pair + half, 4 * half as u8);
-                    let products =
-                        int8::unsigned::<P>(P::bits(a, shift, 15), P::bits(c, shift, 15), &x.q[j]);
+                    let products = int8::unsigned::<P>(P::bits(a, shift, 15), P::bits(c, shift, 15), &x.q[j]);
                     sums.add(r, P::lane(scales[j / 4], j % 4), products);
                 }
             }

@@ -8,8 +8,11 @@ use crate::cpu::Cx;
 use crate::cpu::memory::RowsMut;
 use crate::quant::Dot;
 
-/// Multiplications that are worth a task.
-const TASK: usize = 65_536;
+/// Multiplications that are worth a task of their own.
+const TASK: usize = 131_072;
+/// Tasks a worker of a large product: a late worker is helped out, but few tasks begin, each with memory that nobody
+/// asked for ahead.
+const MOST_TASKS: usize = 16;
 
 pub fn dot(cx: &mut Cx, call: &MatMul, b: &Operand, c: RowsMut<f32>) {
     assert_eq!((call.a_along, call.b_along), (Along::K, Along::K), "dot products run along k");
@@ -20,9 +23,9 @@ pub fn dot(cx: &mut Cx, call: &MatMul, b: &Operand, c: RowsMut<f32>) {
         (0..m).for_each(|i| cx.rounded.round(isa, i, a.row(i)));
     }
     let rounded = &*cx.rounded;
-    let block = (TASK / (b.k * m).max(1)).clamp(1, n.max(1));
-    cx.pool.run(n.div_ceil(block), &|task, scratch| {
-        let cols = task * block..((task + 1) * block).min(n);
+    let tasks = tasks(m * n * b.k, cx.pool.threads()).min(n);
+    cx.pool.run(tasks, &|task, scratch| {
+        let cols = n * task / tasks..n * (task + 1) / tasks;
         let sums = scratch.floats(cols.len());
         let rows = &b.bytes[cols.start * b.stride..];
         // SAFETY: tasks own disjoint columns.
@@ -38,4 +41,11 @@ pub fn dot(cx: &mut Cx, call: &MatMul, b: &Operand, c: RowsMut<f32>) {
             }
         }
     });
+}
+
+/// As many tasks for each worker, so that all end together.
+fn tasks(multiplications: usize, threads: usize) -> usize {
+    let each = (multiplications / (TASK * threads)).min(MOST_TASKS);
+    // A product that is too small for all workers gets a task for each that it can feed.
+    if each > 0 { each * threads } else { multiplications.div_ceil(TASK).max(1) }
 }
