@@ -18,7 +18,8 @@ fn scales(b: &[u8; 8]) -> [[u8; 4]; 2] {
     let (high, low) = (u16::from_le_bytes([b[2], b[3]]), u32::from_le_bytes(*array(b, 4)));
     let mut s = [[0; 4]; 2];
     for j in 0..8 {
-        s[j / 4][j % 4] = (low >> (4 * j) & 15) as u8 | (high >> (2 * j) & 3) as u8 * 16;
+        let (low, high) = (low >> (4 * j) & 15, high >> (2 * j) & 3);
+        s[j / 4][j % 4] = low as u8 | (high << 4) as u8;
     }
     s
 }

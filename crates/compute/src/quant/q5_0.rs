@@ -28,7 +28,8 @@ pub(super) fn integers(high: &[u8; 4], low: &[u8; 16]) -> [u8; 32] {
     let high = u32::from_le_bytes(*high);
     let mut q = [0; 32];
     for i in 0..32 {
-        q[i] = low[i % 16] >> (i / 16 * 4) & 15 | (high >> i & 1) as u8 * 16;
+        let (four, fifth) = (low[i % 16] >> (i / 16 * 4) & 15, (high >> i & 1) as u8);
+        q[i] = four | (fifth << 4);
     }
     q
 }
