@@ -13,10 +13,12 @@ import numpy as np
 from gguf import quants
 
 HERE = pathlib.Path(__file__).resolve().parent
-TYPES = ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"]
-BLOCKS = {"F16": 2048, "BF16": 2048, "Q8_0": 32, "Q4_0": 32, "Q4_1": 32, "Q4_K": 16, "Q6_K": 16}
+TYPES = ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K", "Q5_0", "Q5_1", "Q5_K", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS"]
+BLOCKS = {"F16": 2048, "BF16": 2048, "Q8_0": 32, "Q4_0": 32, "Q4_1": 32, "Q4_K": 16, "Q6_K": 16, "Q5_0": 32, "Q5_1": 32,
+          "Q5_K": 16, "Q2_K": 16, "Q3_K": 16, "IQ4_NL": 32, "IQ4_XS": 16}
 # Byte offsets of the half-precision numbers in a block: scales and minima.
-HALVES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q4_K": [0, 2], "Q6_K": [208]}
+HALVES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q4_K": [0, 2], "Q6_K": [208], "Q5_0": [0],
+          "Q5_1": [0, 2], "Q5_K": [0, 2], "Q2_K": [80, 82], "Q3_K": [108], "IQ4_NL": [0], "IQ4_XS": [0]}
 # Scales that go wrong easily: both zeros, both ends of the subnormals, smallest normal, negative, one, large.
 SCALES = np.array([0x0000, 0x8000, 0x0001, 0x03FF, 0x0400, 0x8001, 0x83FF, 0xBC00, 0x3C00, 0x7BFF], np.uint16)
 

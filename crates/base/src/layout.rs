@@ -28,12 +28,26 @@ impl TypeId {
     pub const Q4_0: TypeId = TypeId(2);
     /// 4 bits, scale and minimum.
     pub const Q4_1: TypeId = TypeId(3);
+    /// 5 bits, scale.
+    pub const Q5_0: TypeId = TypeId(6);
+    /// 5 bits, scale and minimum.
+    pub const Q5_1: TypeId = TypeId(7);
     /// 8 bits, scale.
     pub const Q8_0: TypeId = TypeId(8);
+    /// 2 bits in super-blocks of 256.
+    pub const Q2_K: TypeId = TypeId(10);
+    /// 3 bits in super-blocks of 256.
+    pub const Q3_K: TypeId = TypeId(11);
     /// 4 bits in super-blocks of 256.
     pub const Q4_K: TypeId = TypeId(12);
+    /// 5 bits in super-blocks of 256.
+    pub const Q5_K: TypeId = TypeId(13);
     /// 6 bits in super-blocks of 256.
     pub const Q6_K: TypeId = TypeId(14);
+    /// 4 bits that choose from uneven values, scale.
+    pub const IQ4_NL: TypeId = TypeId(20);
+    /// 4 bits that choose from uneven values, in super-blocks of 256.
+    pub const IQ4_XS: TypeId = TypeId(23);
     /// 8-bit integer.
     pub const I8: TypeId = TypeId(24);
     /// 32-bit integer.

@@ -1,135 +1,164 @@
 //! Dot products in integers: a row of activations rounded to int8 times rows of stored blocks.
 //!
 //! The products of a block are added as integers, so exactly; only then do they meet the scales. Blocks are added as
-//! floats from left to right in eight partial sums, on every path the same.
+//! floats from left to right in four partial sums, on every path the same. Minima and offsets of a type (x = d q + m)
+//! are multiplied with the sum of a block's activations, so that the stored bits can stay unsigned.
 
 use crate::isa::{Isa, isa_fn};
+use crate::path::{self, Path};
 
 /// Elements of an activation block.
 pub const BLOCK: usize = 32;
-/// Stored rows that are multiplied side by side, so that their chains of additions overlap.
-const TOGETHER: usize = 4;
-/// Partial sums of a row. Lane l takes elements 4l to 4l + 3 of a block: what two vector instructions multiply and
-/// add in pairs of pairs.
-const LANES: usize = 8;
+/// Stored rows that are multiplied side by side: their scales fill a vector, their chains of additions overlap.
+const ROWS: usize = 4;
 
 /// 1.5 * 2^23: a small number plus it is rounded to a whole one, whose two's complement ends the sum's bits.
 const ROUND: f32 = 12_582_912.0;
 
-/// 32 activations x as scale * q.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Int8Block {
-    /// max |x| / 127.
-    pub scale: f32,
-    /// scale times the sum of q, for types with a minimum.
-    pub sum: f32,
+/// Rows of activations x as scale * q, block by block.
+#[derive(Default)]
+pub struct Int8Rows {
+    /// Blocks a row.
+    blocks: usize,
+    q: Vec<[[i8; 16]; 2]>,
+    halves: Vec<[i16; 2]>,
+    scales: Vec<f32>,
+    sums: Vec<f32>,
+}
+
+/// One rounded row: a place for each block of 32.
+#[derive(Clone, Copy, Debug)]
+pub struct Int8Row<'a> {
     /// x / scale rounded to nearest, ties to even: from -127 to 127.
-    pub q: [i8; BLOCK],
+    pub q: &'a [[[i8; 16]; 2]],
+    /// The sum of q over each half of the block.
+    pub halves: &'a [[i16; 2]],
+    /// max |x| / 127.
+    pub scales: &'a [f32],
+    /// scale times the sum of q.
+    pub sums: &'a [f32],
+}
+
+impl Int8Rows {
+    /// Makes room for so many rows of so many elements, whole blocks. Memory is never given back.
+    pub fn reserve(&mut self, rows: usize, k: usize) {
+        self.blocks = k / BLOCK;
+        let n = rows * self.blocks;
+        if n > self.q.len() {
+            self.q.resize(n, [[0; 16]; 2]);
+            self.halves.resize(n, [0; 2]);
+            self.scales.resize(n, 0.0);
+            self.sums.resize(n, 0.0);
+        }
+    }
+
+    /// Rounds row `i`. A NaN or an infinity makes the scale of its block NaN or infinite, which spoils the products
+    /// as it would in floats; a block whose scale would be subnormal counts as zero.
+    pub fn round(&mut self, isa: Isa, i: usize, x: &[f32]) {
+        let places = i * self.blocks..(i + 1) * self.blocks;
+        round(
+            isa,
+            x,
+            &mut self.q[places.clone()],
+            &mut self.halves[places.clone()],
+            &mut self.scales[places.clone()],
+            &mut self.sums[places],
+        );
+    }
+
+    /// Row `i`.
+    pub fn row(&self, i: usize) -> Int8Row<'_> {
+        let places = i * self.blocks..(i + 1) * self.blocks;
+        Int8Row {
+            q: &self.q[places.clone()],
+            halves: &self.halves[places.clone()],
+            scales: &self.scales[places.clone()],
+            sums: &self.sums[places],
+        }
+    }
 }
 
 isa_fn! {
-    /// Rounds a row, block by block. A NaN or an infinity makes the scale NaN or infinite, which spoils the products
-    /// as it would in floats; a block whose scale would be subnormal counts as zero.
-    pub fn round(x: &[f32], out: &mut [Int8Block]) {
-        for (x, block) in x.as_chunks::<BLOCK>().0.iter().zip(out) {
+    fn round(x: &[f32], q: &mut [[[i8; 16]; 2]], halves: &mut [[i16; 2]], scales: &mut [f32], sums: &mut [f32]) {
+        let places = q.iter_mut().zip(halves).zip(scales.iter_mut().zip(sums));
+        for (x, ((q, halves), (scale, sum))) in x.as_chunks::<BLOCK>().0.iter().zip(places) {
             // Compared as bits, a NaN is larger than every number.
             let max = x.iter().map(|v| v.abs().to_bits()).fold(0, u32::max);
-            let scale = f32::from_bits(max) / 127.0;
-            let inverse = if scale >= f32::MIN_POSITIVE { 1.0 / scale } else { 0.0 };
-            for i in 0..BLOCK {
-                block.q[i] = (x[i] * inverse + ROUND).to_bits() as i8;
+            *scale = f32::from_bits(max) / 127.0;
+            let inverse = if *scale >= f32::MIN_POSITIVE { 1.0 / *scale } else { 0.0 };
+            for (i, q) in q.as_flattened_mut().iter_mut().enumerate() {
+                *q = (x[i] * inverse + ROUND).to_bits() as i8;
             }
-            let sum: i32 = block.q.iter().map(|q| i32::from(*q)).sum();
-            (block.scale, block.sum) = (scale, scale * sum as f32);
+            *halves = q.map(|q| q.iter().map(|q| i16::from(*q)).sum());
+            *sum = *scale * f32::from(halves[0] + halves[1]);
         }
     }
+}
+
+/// N blocks of a rounded row: what one stored block is multiplied with.
+pub struct Blocks<'a, const N: usize> {
+    /// As in [`Int8Row`].
+    pub q: &'a [[[i8; 16]; 2]; N],
+    /// As in [`Int8Row`].
+    pub halves: &'a [[i16; 2]; N],
+    /// As in [`Int8Row`].
+    pub scales: &'a [f32; N],
+    /// As in [`Int8Row`].
+    pub sums: &'a [f32; N],
 }
 
 /// How the stored blocks of a type are multiplied: `BYTES` bytes hold as many elements as `N` blocks of activations.
 ///
 /// A trait and no closure, since only a method can be forced into the code of its instruction set.
 pub trait Products<const BYTES: usize, const N: usize> {
-    /// Adds the products of one stored block.
-    fn add<P: Path>(sum: &mut Sum, stored: &[u8; BYTES], x: &[Int8Block; N]);
+    /// Adds the products of one stored block of each row.
+    fn add<P: Path>(sums: &mut Sums<P>, stored: [&[u8; BYTES]; ROWS], x: &Blocks<N>);
 }
 
-/// The dot product of a row so far.
-#[derive(Clone, Copy, Default)]
-pub struct Sum {
-    /// Partial sums of products.
-    pub lanes: [f32; LANES],
-    /// The part of the types' minima.
-    pub minima: f32,
+/// The dot products of rows so far.
+pub struct Sums<P: Path> {
+    /// Four partial sums of each row.
+    pub rows: [P::Floats; ROWS],
+    /// What the minima add to each row, for types that keep one scale a block.
+    pub minima: P::Floats,
 }
 
-/// What an instruction set does better than compiled loops.
-pub trait Path {
-    /// A half-precision number.
-    fn half(bits: [u8; 2]) -> f32;
-    /// lanes += scale * (products of w and q, four a lane, those of each half of the block times its factor).
-    fn add(lanes: &mut [f32; LANES], scale: f32, w: &[i8; BLOCK], factors: [i16; 2], q: &[i8; BLOCK]);
-}
-
-/// The path without assumptions.
-struct Plain;
-
-impl Path for Plain {
+impl<P: Path> Sums<P> {
+    /// Adds a vector of sums of products to a row: `scale * fours`.
     #[inline(always)]
-    fn half(bits: [u8; 2]) -> f32 {
-        crate::quant::half_to_f32(u16::from_le_bytes(bits))
+    pub fn add(&mut self, row: usize, scale: P::Floats, fours: P::Fours) {
+        self.rows[row] = P::mul_add(scale, P::floats(fours), self.rows[row]);
     }
 
     #[inline(always)]
-    fn add(lanes: &mut [f32; LANES], scale: f32, w: &[i8; BLOCK], factors: [i16; 2], q: &[i8; BLOCK]) {
-        for (l, lane) in lanes.iter_mut().enumerate() {
-            let product = |i: usize| i32::from(w[i]) * i32::from(q[i]);
-            let sum: i32 = (4 * l..4 * l + 4).map(product).sum();
-            *lane = scale.mul_add((i32::from(factors[l / 4]) * sum) as f32, *lane);
+    fn totals(&self) -> [f32; ROWS] {
+        let (rows, minima) = (self.rows.map(P::store), P::store(self.minima));
+        let mut totals = [0f32; ROWS];
+        for r in 0..ROWS {
+            let [a, b, c, d] = rows[r];
+            totals[r] = (a + c) + (b + d) + minima[r];
         }
+        totals
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use std::arch::x86_64::*;
+/// The products of 32 small unsigned integers, 16 and 16 of them, with a block; at most 63 each, so that two pairs
+/// fit into 16 bits.
+#[inline(always)]
+pub fn unsigned<P: Path>(low: P::Bytes, high: P::Bytes, q: &[[i8; 16]; 2]) -> P::Fours {
+    P::fours(P::add_pairs(P::pairs(low, &q[0]), P::pairs(high, &q[1])))
+}
 
-    use super::{BLOCK, LANES, Path};
-
-    /// For functions that are compiled for AVX2, FMA and F16C.
-    pub struct Avx2;
-
-    impl Path for Avx2 {
-        #[inline(always)]
-        fn half(bits: [u8; 2]) -> f32 {
-            let bits = i32::from(u16::from_le_bytes(bits));
-            // SAFETY: the path is taken only where the machine has F16C.
-            unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits))) }
-        }
-
-        #[inline(always)]
-        fn add(lanes: &mut [f32; LANES], scale: f32, w: &[i8; BLOCK], factors: [i16; 2], q: &[i8; BLOCK]) {
-            // SAFETY: the path is taken only where the machine has AVX2 and FMA; the loads and the store are of
-            // whole arrays, and need no alignment.
-            unsafe {
-                let w = _mm256_loadu_si256(w.as_ptr().cast());
-                let q = _mm256_loadu_si256(q.as_ptr().cast());
-                // The instruction multiplies unsigned with signed bytes: the sign goes over to q, which is never
-                // -128. A pair is at most 2 * 128 * 127, so nothing saturates.
-                let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
-                let [low, high] = factors.map(|f| _mm_set1_epi16(f));
-                let fours = _mm256_madd_epi16(pairs, _mm256_set_m128i(high, low));
-                let products = _mm256_cvtepi32_ps(fours);
-                let sum = _mm256_fmadd_ps(_mm256_set1_ps(scale), products, _mm256_loadu_ps(lanes.as_ptr()));
-                _mm256_storeu_ps(lanes.as_mut_ptr(), sum);
-            }
-        }
-    }
+/// The products of 32 signed bytes, 16 and 16 of them, with a block.
+#[inline(always)]
+pub fn signed<P: Path>(low: P::Bytes, high: P::Bytes, q: &[[i8; 16]; 2]) -> P::Fours {
+    P::add_fours(P::fours(P::signed_pairs(low, &q[0])), P::fours(P::signed_pairs(high, &q[1])))
 }
 
 /// The dot product of x with each stored row, `stride` bytes apart: a codec's `dot`.
 pub fn dot<T: Products<BYTES, N>, const BYTES: usize, const N: usize>(
     isa: Isa,
-    x: &[Int8Block],
+    x: Int8Row,
     w: &[u8],
     stride: usize,
     sums: &mut [f32],
@@ -137,68 +166,60 @@ pub fn dot<T: Products<BYTES, N>, const BYTES: usize, const N: usize>(
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma,f16c")]
     fn on_avx2<T: Products<BYTES, N>, const BYTES: usize, const N: usize>(
-        x: &[Int8Block],
+        x: Int8Row,
         w: &[u8],
         stride: usize,
         sums: &mut [f32],
     ) {
-        rows::<T, avx2::Avx2, BYTES, N>(x, w, stride, sums);
+        rows::<T, path::avx2::Avx2, BYTES, N>(x, w, stride, sums);
     }
     match isa {
         // SAFETY: a backend with this path exists only where the machine has these features.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => unsafe { on_avx2::<T, BYTES, N>(x, w, stride, sums) },
-        _ => rows::<T, Plain, BYTES, N>(x, w, stride, sums),
+        _ => rows::<T, path::Plain, BYTES, N>(x, w, stride, sums),
     }
 }
 
+/// Rows in groups. The last group is filled up with its last row, whose bits do not depend on its neighbours.
 #[inline(always)]
 fn rows<T: Products<BYTES, N>, P: Path, const BYTES: usize, const N: usize>(
-    x: &[Int8Block],
+    x: Int8Row,
     w: &[u8],
     stride: usize,
     sums: &mut [f32],
 ) {
-    let x = x.as_chunks::<N>().0;
-    let (groups, rest) = sums.as_chunks_mut::<TOGETHER>();
-    for (g, sums) in groups.iter_mut().enumerate() {
-        *sums = group::<T, P, TOGETHER, BYTES, N>(x, &w[g * TOGETHER * stride..], stride);
-    }
-    let first = groups.len() * TOGETHER;
-    for (i, sum) in rest.iter_mut().enumerate() {
-        [*sum] = group::<T, P, 1, BYTES, N>(x, &w[(first + i) * stride..], stride);
-    }
-}
-
-/// R rows at once; a row's bits do not depend on R.
-#[inline(always)]
-fn group<T: Products<BYTES, N>, P: Path, const R: usize, const BYTES: usize, const N: usize>(
-    x: &[[Int8Block; N]],
-    w: &[u8],
-    stride: usize,
-) -> [f32; R] {
-    let mut rows: [&[[u8; BYTES]]; R] = [&[]; R];
-    for r in 0..R {
-        rows[r] = &w[r * stride..][..x.len() * BYTES].as_chunks().0[..x.len()];
-    }
-    let mut sums = [Sum::default(); R];
-    for i in 0..x.len() {
-        for r in 0..R {
-            T::add::<P>(&mut sums[r], &rows[r][i], &x[i]);
+    let n = sums.len();
+    path::prefetch_first::<P>(w);
+    for first in (0..n).step_by(ROWS) {
+        let mut rows: [&[u8]; ROWS] = [&[]; ROWS];
+        for r in 0..ROWS {
+            rows[r] = &w[(first + r).min(n - 1) * stride..];
         }
+        let totals = group::<T, P, BYTES, N>(x, rows);
+        let left = ROWS.min(n - first);
+        sums[first..first + left].copy_from_slice(&totals[..left]);
     }
-    let mut totals = [0f32; R];
-    for r in 0..R {
-        totals[r] = total(&sums[r]);
-    }
-    totals
 }
 
 #[inline(always)]
-fn total(sum: &Sum) -> f32 {
-    let mut four = [0f32; LANES / 2];
-    for i in 0..LANES / 2 {
-        four[i] = sum.lanes[i] + sum.lanes[i + LANES / 2];
+fn group<T: Products<BYTES, N>, P: Path, const BYTES: usize, const N: usize>(
+    x: Int8Row,
+    rows: [&[u8]; ROWS],
+) -> [f32; ROWS] {
+    let (q, halves) = (x.q.as_chunks::<N>().0, x.halves.as_chunks::<N>().0);
+    let (scales, block_sums) = (x.scales.as_chunks::<N>().0, x.sums.as_chunks::<N>().0);
+    let n = q.len();
+    assert!(halves.len() == n && scales.len() == n && block_sums.len() == n, "parts of one row");
+    let mut blocks: [&[[u8; BYTES]]; ROWS] = [&[]; ROWS];
+    for r in 0..ROWS {
+        blocks[r] = &rows[r][..n * BYTES].as_chunks().0[..n];
     }
-    (four[0] + four[2]) + (four[1] + four[3]) + sum.minima
+    let mut sums = Sums::<P> { rows: [P::splat(0.0); ROWS], minima: P::splat(0.0) };
+    for i in 0..n {
+        path::prefetch::<P>(rows[0], i * ROWS * BYTES, ROWS * BYTES);
+        let x = Blocks { q: &q[i], halves: &halves[i], scales: &scales[i], sums: &block_sums[i] };
+        T::add(&mut sums, [&blocks[0][i], &blocks[1][i], &blocks[2][i], &blocks[3][i]], &x);
+    }
+    sums.totals()
 }

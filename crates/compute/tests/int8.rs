@@ -2,12 +2,23 @@
 
 use planish_base::rng::{Purpose, Stream};
 use planish_compute::Isa;
-use planish_compute::int8::{self, BLOCK, Int8Block};
+use planish_compute::int8::{BLOCK, Int8Rows};
 
-fn round(isa: Isa, x: &[f32]) -> Vec<Int8Block> {
-    let mut out = vec![Int8Block::default(); x.len() / BLOCK];
-    int8::round(isa, x, &mut out);
-    out
+/// A rounded block of a row.
+struct Block {
+    scale: f32,
+    sum: f32,
+    halves: [i16; 2],
+    q: [[i8; 16]; 2],
+}
+
+fn round(isa: Isa, x: &[f32]) -> Vec<Block> {
+    let mut rows = Int8Rows::default();
+    rows.reserve(2, x.len());
+    rows.round(isa, 1, x);
+    let row = rows.row(1);
+    let block = |i| Block { scale: row.scales[i], sum: row.sums[i], halves: row.halves[i], q: row.q[i] };
+    (0..x.len() / BLOCK).map(block).collect()
 }
 
 fn paths() -> impl Iterator<Item = Isa> {
@@ -26,12 +37,14 @@ fn an_activation_is_off_by_half_a_step_at_most() {
         for (x, block) in x.chunks(BLOCK).zip(round(isa, &x)) {
             let largest = x.iter().fold(0f32, |m, v| m.max(v.abs()));
             assert_eq!(block.scale, largest / 127.0);
-            let sum: i16 = block.q.iter().map(|q| i16::from(*q)).sum();
-            assert_eq!(block.sum, block.scale * f32::from(sum));
-            assert_eq!(block.q.iter().map(|q| q.abs()).max(), Some(127));
-            for (x, q) in x.iter().zip(block.q) {
+            let halves = block.q.map(|q| q.iter().map(|q| i16::from(*q)).sum::<i16>());
+            assert_eq!(block.halves, halves);
+            assert_eq!(block.sum, block.scale * f32::from(halves[0] + halves[1]));
+            let q = block.q.as_flattened();
+            assert_eq!(q.iter().map(|q| q.abs()).max(), Some(127));
+            for (x, q) in x.iter().zip(q) {
                 // Half a step, and what three roundings of f32 may add to a number of up to 127 steps.
-                let off = (f64::from(*x) / f64::from(block.scale) - f64::from(q)).abs();
+                let off = (f64::from(*x) / f64::from(block.scale) - f64::from(*q)).abs();
                 assert!(
                     off <= 0.5 + 127.0 * 3.0 * f64::from(f32::EPSILON),
                     "{x} is {q} steps of {}",
@@ -45,8 +58,8 @@ fn an_activation_is_off_by_half_a_step_at_most() {
 #[test]
 fn nothing_and_next_to_nothing_are_zero() {
     for (isa, x) in paths().flat_map(|isa| [0.0, -0.0, 1e-37, f32::MIN_POSITIVE, 1e-45].map(|x| (isa, x))) {
-        let [block] = round(isa, &[x; BLOCK])[..] else { unreachable!("one block was rounded") };
-        assert_eq!((block.q, block.sum), ([0; BLOCK], 0.0), "{x}");
+        let [block] = &round(isa, &[x; BLOCK])[..] else { unreachable!("one block was rounded") };
+        assert_eq!((block.q, block.halves, block.sum), ([[0; 16]; 2], [0; 2], 0.0), "{x}");
         assert!(block.scale <= f32::MIN_POSITIVE);
     }
 }

@@ -12,7 +12,7 @@ use planish_compute::backend::Shared;
 use planish_compute::call::{
     self, Along, Call, Direction, Heads, KV_BLOCK, Product, RopeStyle, SUM_BLOCK, Store,
 };
-use planish_compute::quant::Quant;
+use planish_compute::quant::{Dot, Quant};
 use planish_compute::{Backend, Home, Isa, View};
 
 /// Element i of a 4-byte buffer is `words[i]`, whatever its type.
@@ -287,7 +287,8 @@ impl Oracle {
             Along::Outer => o.get(v, k, i),
         };
         let k = if c.a_along == Along::K { c.a.cols } else { c.a.rows };
-        let int8 = c.product == Product::Dot && Quant::of(c.b.dtype).is_ok_and(|q| q.dot.is_some());
+        let int8 =
+            c.product == Product::Dot && Quant::of(c.b.dtype).is_ok_and(|q| matches!(q.dot, Dot::Int8(_)));
         for i in 0..c.c.rows {
             let mut a: Vec<f64> = (0..k).map(|k| at(self, &c.a, c.a_along, i, k)).collect();
             if int8 {

@@ -9,7 +9,7 @@ use planish_base::{Error, Result};
 
 use crate::backend::{Backend, Shared};
 use crate::call::Call;
-use crate::int8::Int8Block;
+use crate::int8::Int8Rows;
 use crate::isa::Isa;
 use crate::view::{Home, View};
 use kernels::turns::Turns;
@@ -21,7 +21,7 @@ pub struct CpuBackend {
     memory: Memory,
     pool: Pool,
     isa: Isa,
-    rounded: Vec<Int8Block>,
+    rounded: Int8Rows,
     turns: Turns,
 }
 
@@ -42,7 +42,7 @@ impl CpuBackend {
             memory: Memory::default(),
             pool: Pool::new(threads)?,
             isa,
-            rounded: Vec::new(),
+            rounded: Int8Rows::default(),
             turns: Turns::default(),
         })
     }
@@ -74,7 +74,7 @@ pub(crate) struct Cx<'a> {
     pool: &'a mut Pool,
     isa: Isa,
     /// Activations of a product, rounded before its tasks start; grown on demand, never shrunk.
-    rounded: &'a mut Vec<Int8Block>,
+    rounded: &'a mut Int8Rows,
     /// For tasks that add to the same sums one after the other.
     turns: &'a mut Turns,
 }

@@ -2,10 +2,13 @@
 
 use planish_base::TypeId;
 
-use super::Quant;
+use super::{Dot, Quant};
+use crate::float_dot::{self, Stored};
 use crate::isa::isa_fn;
+use crate::path::Path;
 
-pub const QUANT: Quant = Quant { id: TypeId::BF16, decode, encode: Some(encode), dot: None };
+pub const QUANT: Quant =
+    Quant { id: TypeId::BF16, decode, encode: Some(encode), dot: Dot::Float(float_dot::dot::<Bf16, 2>) };
 
 isa_fn! {
     fn decode(src: &[u8], dst: &mut [f32]) {
@@ -19,5 +22,14 @@ isa_fn! {
 fn encode(src: &[f32], dst: &mut [u8]) {
     for (s, d) in src.iter().zip(dst.as_chunks_mut::<2>().0) {
         *d = half::bf16::from_f32(*s).to_le_bytes();
+    }
+}
+
+struct Bf16;
+
+impl Stored<2> for Bf16 {
+    #[inline(always)]
+    fn four<P: Path>(b: &[[u8; 2]; 4]) -> P::Floats {
+        P::upper_halves(b)
     }
 }

@@ -2,10 +2,13 @@
 
 use planish_base::TypeId;
 
-use super::{Quant, half_to_f32};
+use super::{Dot, Quant, half_to_f32};
+use crate::float_dot::{self, Stored};
 use crate::isa::isa_fn;
+use crate::path::Path;
 
-pub const QUANT: Quant = Quant { id: TypeId::F16, decode, encode: Some(encode), dot: None };
+pub const QUANT: Quant =
+    Quant { id: TypeId::F16, decode, encode: Some(encode), dot: Dot::Float(float_dot::dot::<F16, 2>) };
 
 isa_fn! {
     fn decode(src: &[u8], dst: &mut [f32]) {
@@ -19,5 +22,14 @@ isa_fn! {
 fn encode(src: &[f32], dst: &mut [u8]) {
     for (s, d) in src.iter().zip(dst.as_chunks_mut::<2>().0) {
         *d = half::f16::from_f32(*s).to_le_bytes();
+    }
+}
+
+struct F16;
+
+impl Stored<2> for F16 {
+    #[inline(always)]
+    fn four<P: Path>(b: &[[u8; 2]; 4]) -> P::Floats {
+        P::halves(b)
     }
 }

@@ -7,15 +7,22 @@
 mod bf16;
 mod f16;
 mod f32;
+mod iq4_nl;
+mod iq4_xs;
+mod q2_k;
+mod q3_k;
 mod q4_0;
 mod q4_1;
 mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
 mod q6_k;
 mod q8_0;
 
 use planish_base::{Error, Result, TypeId};
 
-use crate::int8::Int8Block;
+use crate::int8::Int8Row;
 use crate::isa::Isa;
 
 /// Decodes whole blocks; `dst.len()` elements.
@@ -23,8 +30,14 @@ pub type Decode = fn(Isa, &[u8], &mut [f32]);
 /// Encodes whole blocks; `src.len()` elements.
 pub type Encode = fn(&[f32], &mut [u8]);
 
-/// The dot product of a rounded row with stored rows, a number of bytes apart: one sum for each.
-pub type Dot = fn(Isa, &[Int8Block], &[u8], usize, &mut [f32]);
+/// The dot product of a row x with stored rows, a number of bytes apart: one sum for each.
+#[derive(Clone, Copy)]
+pub enum Dot {
+    /// Of x rounded to int8, in integers: block types.
+    Int8(fn(Isa, Int8Row, &[u8], usize, &mut [f32])),
+    /// Of x as it is.
+    Float(fn(Isa, &[f32], &[u8], usize, &mut [f32])),
+}
 
 /// How one ggml type is read and written.
 pub struct Quant {
@@ -34,13 +47,28 @@ pub struct Quant {
     pub decode: Decode,
     /// f32 to bytes, where planish writes the type.
     pub encode: Option<Encode>,
-    /// Products of the bytes themselves with activations that were rounded to int8; for block types.
-    pub dot: Option<Dot>,
+    /// Products with the bytes themselves, for decoding.
+    pub dot: Dot,
 }
 
 /// Every type planish computes with.
-pub static QUANTS: &[Quant] =
-    &[f32::QUANT, f16::QUANT, bf16::QUANT, q8_0::QUANT, q4_0::QUANT, q4_1::QUANT, q4_k::QUANT, q6_k::QUANT];
+pub static QUANTS: &[Quant] = &[
+    f32::QUANT,
+    f16::QUANT,
+    bf16::QUANT,
+    q8_0::QUANT,
+    q4_0::QUANT,
+    q4_1::QUANT,
+    q5_0::QUANT,
+    q5_1::QUANT,
+    q2_k::QUANT,
+    q3_k::QUANT,
+    q4_k::QUANT,
+    q5_k::QUANT,
+    q6_k::QUANT,
+    iq4_nl::QUANT,
+    iq4_xs::QUANT,
+];
 
 impl Quant {
     /// The codec of a type.
@@ -94,7 +122,13 @@ impl Quant {
 /// A half-precision number in two little-endian bytes.
 #[inline(always)]
 fn half_at(bytes: &[u8], at: usize) -> f32 {
-    half_to_f32(u16::from_le_bytes(*bytes[at..].first_chunk().expect("a block holds its scale")))
+    half_to_f32(u16::from_le_bytes(*array(bytes, at)))
+}
+
+/// The N elements from `at` on: a part of a block.
+#[inline(always)]
+fn array<T, const N: usize>(block: &[T], at: usize) -> &[T; N] {
+    block[at..].first_chunk().expect("a block holds its parts")
 }
 
 /// IEEE half to single without a branch, so that a loop over it becomes vector code.

@@ -3,12 +3,13 @@
 
 use planish_base::TypeId;
 
-use super::{Quant, half_at};
-use crate::int8::{self, Int8Block, Path, Products, Sum};
+use super::{Dot, Quant, array, half_at};
+use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
+use crate::path::Path;
 
 pub const QUANT: Quant =
-    Quant { id: TypeId::Q4_1, decode, encode: None, dot: Some(int8::dot::<Q4_1, 20, 1>) };
+    Quant { id: TypeId::Q4_1, decode, encode: None, dot: Dot::Int8(int8::dot::<Q4_1, 20, 1>) };
 
 isa_fn! {
     fn decode(src: &[u8], dst: &mut [f32]) {
@@ -26,13 +27,14 @@ struct Q4_1;
 
 impl Products<20, 1> for Q4_1 {
     #[inline(always)]
-    fn add<P: Path>(sum: &mut Sum, b: &[u8; 20], [x]: &[Int8Block; 1]) {
-        let mut q = [0; 32];
-        for i in 0..16 {
-            q[i] = (b[4 + i] & 15) as i8;
-            q[i + 16] = (b[4 + i] >> 4) as i8;
+    fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 20]; 4], x: &Blocks<1>) {
+        let (d, m) = P::scale_pairs(blocks.map(|b| *array(b, 0)));
+        let scales = P::mul(d, P::splat(x.scales[0]));
+        for (r, b) in blocks.into_iter().enumerate() {
+            let q = P::bytes(array(b, 4));
+            let products = int8::unsigned::<P>(P::bits(q, 0, 15), P::bits(q, 4, 15), &x.q[0]);
+            sums.add(r, P::lane(scales, r), products);
         }
-        P::add(&mut sum.lanes, P::half([b[0], b[1]]) * x.scale, &q, [1, 1], &x.q);
-        sum.minima = P::half([b[2], b[3]]).mul_add(x.sum, sum.minima);
+        sums.minima = P::mul_add(m, P::splat(x.sums[0]), sums.minima);
     }
 }

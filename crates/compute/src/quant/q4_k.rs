@@ -3,42 +3,36 @@
 
 use planish_base::TypeId;
 
-use super::{Quant, half_at};
-use crate::int8::{self, Int8Block, Path, Products, Sum};
+use super::{Dot, Quant, array, half_at};
+use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
+use crate::path::Path;
 
 pub const QUANT: Quant =
-    Quant { id: TypeId::Q4_K, decode, encode: None, dot: Some(int8::dot::<Q4K, 144, 8>) };
+    Quant { id: TypeId::Q4_K, decode, encode: None, dot: Dot::Int8(int8::dot::<Q4K, 144, 8>) };
 
 /// The scales and the minima of a block. The first four lie in the low 6 bits of bytes j and j + 4, the others in the
 /// nibbles of byte j + 8 with their upper two bits on top of bytes j and j + 4.
 #[inline(always)]
-fn scales_minima(b: &[u8; 144]) -> ([f32; 8], [f32; 8]) {
-    let (mut scales, mut minima) = ([0f32; 8], [0f32; 8]);
-    for j in 0..4 {
-        let (s, m, both) = (b[4 + j], b[8 + j], b[12 + j]);
-        scales[j] = f32::from(s & 63);
-        minima[j] = f32::from(m & 63);
-        scales[j + 4] = f32::from(both & 15 | s >> 6 << 4);
-        minima[j + 4] = f32::from(both >> 4 | m >> 6 << 4);
-    }
-    (scales, minima)
+pub(super) fn scales_minima(b: &[u8; 12]) -> ([[u8; 4]; 2], [[u8; 4]; 2]) {
+    let [low, minima, both] = [0, 4, 8].map(|at| u32::from_le_bytes(*array(b, at)));
+    let (six, four, two) = (0x3f3f_3f3f, 0x0f0f_0f0f, 0x3030_3030);
+    let scales = [low & six, both & four | low >> 2 & two];
+    let minima = [minima & six, both >> 4 & four | minima >> 2 & two];
+    (scales.map(u32::to_le_bytes), minima.map(u32::to_le_bytes))
 }
 
 isa_fn! {
     fn decode(src: &[u8], dst: &mut [f32]) {
         for (x, b) in dst.as_chunks_mut::<256>().0.iter_mut().zip(src.as_chunks::<144>().0) {
             let (d, dmin) = (half_at(b, 0), half_at(b, 2));
-            let (scales, minima) = scales_minima(b);
+            let (scales, minima) = scales_minima(array(b, 4));
             // 32 bytes hold two sub-blocks: the low nibbles the first, the high ones the second.
-            for pair in 0..4 {
-                let q = &b[16 + pair * 32..][..32];
-                for half in 0..2 {
-                    let (a, c) = (d * scales[2 * pair + half], dmin * minima[2 * pair + half]);
-                    let out = &mut x[(2 * pair + half) * 32..][..32];
-                    for i in 0..32 {
-                        out[i] = a * f32::from(q[i] >> (4 * half) & 15) - c;
-                    }
+            for (j, x) in x.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+                let q: &[u8; 32] = array(b, 16 + j / 2 * 32);
+                let (a, c) = (d * f32::from(scales[j / 4][j % 4]), dmin * f32::from(minima[j / 4][j % 4]));
+                for i in 0..32 {
+                    x[i] = a * f32::from(q[i] >> (4 * (j % 2)) & 15) - c;
                 }
             }
         }
@@ -49,21 +43,38 @@ struct Q4K;
 
 impl Products<144, 8> for Q4K {
     #[inline(always)]
-    fn add<P: Path>(sum: &mut Sum, b: &[u8; 144], x: &[Int8Block; 8]) {
-        let (d, dmin) = (P::half([b[0], b[1]]), P::half([b[2], b[3]]));
-        let (scales, minima) = scales_minima(b);
-        let mut sum_minima = 0.0;
-        for pair in 0..4 {
-            let (mut low, mut high) = ([0; 32], [0; 32]);
-            for i in 0..32 {
-                let both = b[16 + pair * 32 + i];
-                (low[i], high[i]) = ((both & 15) as i8, (both >> 4) as i8);
-            }
-            for (j, q) in [(2 * pair, low), (2 * pair + 1, high)] {
-                P::add(&mut sum.lanes, d * scales[j] * x[j].scale, &q, [1, 1], &x[j].q);
-                sum_minima = minima[j].mul_add(x[j].sum, sum_minima);
+    fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 144]; 4], x: &Blocks<8>) {
+        for (r, b) in blocks.into_iter().enumerate() {
+            let scales = scale_minimum::<P>(sums, r, array(b, 0), x);
+            for pair in 0..4 {
+                let [a, c] = [P::bytes(array(b, 16 + pair * 32)), P::bytes(array(b, 32 + pair * 32))];
+                for half in 0..2 {
+                    let (j, shift) = (2 * pair + half, 4 * half as u8);
+                    let products = int8::unsigned::<P>(P::bits(a, shift, 15), P::bits(c, shift, 15), &x.q[j]);
+                    sums.add(r, P::lane(scales[j / 4], j % 4), products);
+                }
             }
         }
-        sum.minima = (-dmin).mul_add(sum_minima, sum.minima);
     }
+}
+
+/// The beginning of a block of Q4_K and Q5_K: adds what the minima contribute and gives the scales, d s times those
+/// of x.
+#[inline(always)]
+pub(super) fn scale_minimum<P: Path>(
+    sums: &mut Sums<P>,
+    row: usize,
+    b: &[u8; 16],
+    x: &Blocks<8>,
+) -> [P::Floats; 2] {
+    let (d, dmin) = P::scale_pairs([*array(b, 0); 4]);
+    let (scales, minima) = scales_minima(array(b, 4));
+    let less = P::mul(dmin, P::splat(-1.0));
+    let mut out = [d; 2];
+    for i in 0..2 {
+        let m = P::mul(less, P::small(minima[i]));
+        sums.rows[row] = P::mul_add(m, P::load(array(x.sums, 4 * i)), sums.rows[row]);
+        out[i] = P::mul(P::mul(d, P::small(scales[i])), P::load(array(x.scales, 4 * i)));
+    }
+    out
 }

@@ -2,12 +2,13 @@
 
 use planish_base::TypeId;
 
-use super::{Quant, half_at};
-use crate::int8::{self, Int8Block, Path, Products, Sum};
+use super::{Dot, Quant, array, half_at};
+use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
+use crate::path::Path;
 
 pub const QUANT: Quant =
-    Quant { id: TypeId::Q8_0, decode, encode: Some(encode), dot: Some(int8::dot::<Q8_0, 34, 1>) };
+    Quant { id: TypeId::Q8_0, decode, encode: Some(encode), dot: Dot::Int8(int8::dot::<Q8_0, 34, 1>) };
 
 isa_fn! {
     fn decode(src: &[u8], dst: &mut [f32]) {
@@ -24,12 +25,12 @@ struct Q8_0;
 
 impl Products<34, 1> for Q8_0 {
     #[inline(always)]
-    fn add<P: Path>(sum: &mut Sum, b: &[u8; 34], [x]: &[Int8Block; 1]) {
-        let mut q = [0; 32];
-        for i in 0..32 {
-            q[i] = b[2 + i] as i8;
+    fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 34]; 4], x: &Blocks<1>) {
+        let scales = P::mul(P::scales(blocks.map(|b| [b[0], b[1]])), P::splat(x.scales[0]));
+        for (r, b) in blocks.into_iter().enumerate() {
+            let products = int8::signed::<P>(P::bytes(array(b, 2)), P::bytes(array(b, 18)), &x.q[0]);
+            sums.add(r, P::lane(scales, r), products);
         }
-        P::add(&mut sum.lanes, P::half([b[0], b[1]]) * x.scale, &q, [1, 1], &x.q);
     }
 }
 
