@@ -3,6 +3,7 @@
 mod kernels;
 mod matmul;
 mod memory;
+mod peak;
 mod pool;
 
 use planish_base::{Error, Result};
@@ -13,6 +14,7 @@ use crate::int8::Int8Block;
 use crate::isa::Isa;
 use crate::view::{Home, View};
 use memory::Memory;
+pub use peak::Chains;
 use pool::Pool;
 
 /// Executes calls on this machine's cores.
