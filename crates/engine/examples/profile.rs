@@ -17,7 +17,8 @@ fn main() -> Result<()> {
     let number = |i, default| std::env::args().nth(i).and_then(|a| a.parse().ok()).unwrap_or(default);
     let [context, sequences, threads, rank] = [(2, 512), (3, 1), (4, 2), (5, 16)].map(|(i, d)| number(i, d));
     let (isa, tokens) = (Isa::detect(), sequences * context);
-    let options = EngineOptions { threads, isa, context, tokens, trainable: Trainable::Nothing, recompute: false };
+    let options =
+        EngineOptions { threads, isa, context, tokens, trainable: Trainable::Nothing, recompute: false };
     let mut engine = Engine::new(Model::open(Path::new(&path))?, options)?;
     let spec = AdapterSpec { rank, alpha: 32.0, rslora: false, targets: ROLES.to_vec(), dropout: 0.0 };
     let set = AdapterSet::init(&mut engine.backend, &engine.model.spec, &spec, 0)?;
