@@ -228,10 +228,11 @@ pub fn first_token(path: &Path, options: EngineOptions, prompt: &str) -> Result<
     seconds(|| {
         let model = Model::open(path)?;
         let options = EngineOptions { context: options.context.min(model.spec.context), ..options };
-        let ids = match &model.tokenizer {
+        let mut ids = match &model.tokenizer {
             Some(t) => t.prompt(prompt)?,
             None => random_ids(&model.spec, 5, 0),
         };
+        ids.truncate(options.context);
         let mut engine = Engine::new(model, options)?;
         let mut session = Session::new(&mut engine, &[])?;
         session.prefill(&ids)?;

@@ -17,6 +17,9 @@ use crate::plan::Room;
 use crate::recipe::Recipe;
 use crate::trainer::Trainer;
 
+/// What helps where a step does not fit.
+const FITTING: &str = "fewer sequences or a shorter context need less";
+
 /// A model that is ready to be trained on sequences of random ids.
 pub struct Training {
     engine: Engine,
@@ -53,10 +56,13 @@ impl Training {
         let (sequences, process_bytes) = (config.batch_size, process::resident_bytes());
         let optim = optim::of(&config.optimizer)?;
         let (trained, tensors) = (Recipe::trained(&model, config)?, Recipe::tensors(&model, config)?);
-        let state = process_bytes + 8 * trained + optim.slot_bytes(&tensors);
+        // At the least: a pass keeps what each block starts from.
+        let width = (model.spec.layers.len() * model.spec.width * 4) as u64;
+        let kept = (sequences as u64).saturating_mul(length as u64).saturating_mul(width);
+        let state = kept.saturating_add(process_bytes + 8 * trained + optim.slot_bytes(&tensors));
         let room = Room::new(config);
         if !room.holds(state, process_bytes) {
-            return Err(room.refusal(state, process_bytes, None));
+            return Err(room.refusal(state, process_bytes, None).with_hint(FITTING));
         }
         let options = EngineOptions {
             threads: config.threads,

@@ -136,6 +136,10 @@ impl Args {
             true => Part::value_variants().iter().copied().filter(|p| *p != Part::Full).collect(),
         };
         parts.extend(self.full.then_some(Part::Full));
+        if self.ops && !parts.contains(&Part::Train) && !parts.contains(&Part::Full) {
+            return Err(Error::usage("setting", "--ops is of a training step, and none is measured")
+                .with_hint("measure train or full too: --only train"));
+        }
         Ok(parts)
     }
 
@@ -196,7 +200,7 @@ fn first_token(args: &Args, path: &Path, parts: &[Part], cx: &Context, report: &
     if !parts.contains(&Part::Load) {
         return Ok(());
     }
-    let options = args.options(args.context.unwrap_or(CONTEXT));
+    let options = args.options(CONTEXT);
     // The first is what a user meets; it is told apart, since later ones find the file in memory.
     let first = bench::first_token(path, options, PROMPT)?;
     let later = (0..args.repeats)

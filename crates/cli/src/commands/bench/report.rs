@@ -183,7 +183,10 @@ impl Report {
         let gflops = 2e-9 * multiplications as f64 / seconds.median.max(1e-12);
         let part = share(gflops, self.peak);
         let text = part.map_or_else(String::new, |s| format!(" {:>3.0} %", 100.0 * s));
-        (json!({"gflops": gflops, "share_of_peak": part}), format!("{gflops:>6.1} GFLOP/s{text}"))
+        (
+            json!({"multiplications": multiplications, "gflops": gflops, "share_of_peak": part}),
+            format!("{gflops:>6.1} GFLOP/s{text}"),
+        )
     }
 }
 
