@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::run;
 use machine::Machine;
-use rows::{Ready, Row, Surroundings};
+use rows::{Row, Surroundings};
 
 /// Pairs unless more are asked for.
 const PAIRS: usize = 5;
@@ -62,6 +62,27 @@ struct Output {
     versions: BTreeMap<String, String>,
 }
 
+/// All rows so far.
+struct Results {
+    machine: Machine,
+    settings: String,
+    compared: Vec<Compared>,
+    /// Row or peer, and why it was not measured.
+    skipped: Vec<(String, String)>,
+    versions: BTreeMap<String, String>,
+}
+
+impl Results {
+    fn skip(&mut self, what: String, why: String) {
+        println!("{what}: {why}");
+        self.skipped.push((what, why));
+    }
+
+    fn write(&self, out: &Path) -> Result<()> {
+        std::fs::write(out, report::text(self)).with_context(|| format!("cannot write {}", out.display()))
+    }
+}
+
 /// `args`: `[--pairs N] [--out FILE] [--threads N] [--rt] [ROWS...]`.
 pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
     let options = options(args)?;
@@ -69,42 +90,58 @@ pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
         return Ok(false);
     }
     let surroundings = Surroundings::find(root, options.threads)?;
-    let (mut compared, mut skipped, mut versions) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let mut results = Results {
+        machine: Machine::look(root)?,
+        settings: options.settings(),
+        compared: Vec::new(),
+        skipped: Vec::new(),
+        versions: BTreeMap::new(),
+    };
+    let date = &results.machine.date;
+    let out = options.out.clone().unwrap_or_else(|| root.join(format!("bench/results/{date}.md")));
     let mut ok = true;
     for row in &options.rows {
-        let ready = match row.ready(&surroundings) {
-            Ok(ready) => ready,
-            Err(why) => {
-                println!("{}: skipped, {why}", row.id);
-                skipped.push((row.id.to_owned(), why));
-                continue;
-            }
-        };
-        for (peer, why) in &ready.missing {
-            println!("{}: {peer} skipped, {why}", row.id);
-            skipped.push((format!("{}, {peer}", row.id), why.clone()));
+        ok &= row_done(row, &surroundings, &options, &mut results);
+        // After each row, so that a run that is stopped leaves what it has.
+        results.write(&out)?;
+    }
+    println!("written: {}", out.display());
+    Ok(ok)
+}
+
+/// Measures a row beside each of its peers; false when something failed.
+fn row_done(row: &'static Row, s: &Surroundings, options: &Options, results: &mut Results) -> bool {
+    let ready = match row.ready(s) {
+        Ok(ready) => ready,
+        Err(why) => {
+            results.skip(row.id.to_owned(), why);
+            return true;
         }
-        match measure(row, &ready, &surroundings, &options, &mut versions) {
-            Ok(results) => compared.extend(results),
+    };
+    for (peer, why) in ready.missing {
+        results.skip(format!("{}, {peer}", row.id), why);
+    }
+    let mut ok = true;
+    for (peer, line) in &ready.peers {
+        match measure(row, peer, [&ready.ours, line], s, options, &mut results.versions) {
+            Ok(compared) => {
+                report::lines(&compared).iter().for_each(|line| println!("{line}"));
+                results.compared.push(compared);
+            }
             Err(e) => {
-                println!("{}: failed, {e:#}", row.id);
-                skipped.push((row.id.to_owned(), format!("failed: {e:#}")));
+                results.skip(format!("{}, {peer}", row.id), format!("failed: {e:#}"));
                 ok = false;
             }
         }
     }
-    let machine = Machine::look(root)?;
-    let settings = format!(
-        "{} threads, {} pairs{}",
-        options.threads,
-        options.pairs,
-        if options.rt { ", both sides with `chrt -f 5`" } else { "" }
-    );
-    let text = report::text(&machine, &settings, &compared, &skipped, &versions);
-    let out = options.out.unwrap_or_else(|| root.join(format!("bench/results/{}.md", machine.date)));
-    std::fs::write(&out, text).with_context(|| format!("cannot write {}", out.display()))?;
-    println!("written: {}", out.display());
-    Ok(ok)
+    ok
+}
+
+impl Options {
+    fn settings(&self) -> String {
+        let rt = if self.rt { ", both sides with `chrt -f 5`" } else { "" };
+        format!("{} threads, {} pairs{rt}", self.threads, self.pairs)
+    }
 }
 
 fn options(args: &[&str]) -> Result<Options> {
@@ -133,38 +170,32 @@ fn options(args: &[&str]) -> Result<Options> {
     Ok(options)
 }
 
-/// Runs the pairs of a row. Every second pair begins with the peer.
+/// Runs the pairs of a row and a peer. Every second pair begins with the peer.
 fn measure(
     row: &'static Row,
-    ready: &Ready,
+    peer: &'static str,
+    [ours, theirs]: [&Vec<String>; 2],
     surroundings: &Surroundings,
     options: &Options,
     versions: &mut BTreeMap<String, String>,
-) -> Result<Vec<Compared>> {
-    let mut results = Vec::new();
-    for (peer, line) in &ready.peers {
-        let mut sides = [(&ready.ours, Vec::new(), 0f64), (line, Vec::new(), 0f64)];
-        for pair in 0..options.pairs {
-            for side in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
-                let (line, values, peak_mb) = &mut sides[side];
-                let out = process(row, line, surroundings, options)?;
-                values.push(out.values);
-                *peak_mb = peak_mb.max(out.peak_mb);
-                versions.extend(out.versions);
-            }
+) -> Result<Compared> {
+    let mut sides = [(ours, Vec::new(), 0f64), (theirs, Vec::new(), 0f64)];
+    for pair in 0..options.pairs {
+        for side in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
+            let (line, values, peak_mb) = &mut sides[side];
+            let out = process(row, line, surroundings, options)?;
+            values.push(out.values);
+            *peak_mb = peak_mb.max(out.peak_mb);
+            versions.extend(out.versions);
         }
-        let [(ours_line, ours, ours_mb), (peer_line, theirs, peer_mb)] = sides;
-        let figures = figures(&ours, &theirs);
-        if figures.is_empty() {
-            bail!("planish and {peer} have no figure in common");
-        }
-        let lines = [ours_line, peer_line].map(|line| line.join(" "));
-        let [ours_line, peer_line] = lines;
-        let compared = Compared { row, peer, figures, ours_mb, peer_mb, ours_line, peer_line };
-        report::lines(&compared).iter().for_each(|line| println!("{line}"));
-        results.push(compared);
     }
-    Ok(results)
+    let [(ours, our_values, ours_mb), (theirs, their_values, peer_mb)] = sides;
+    let figures = figures(&our_values, &their_values);
+    if figures.is_empty() {
+        bail!("planish and {peer} have no figure in common");
+    }
+    let (ours_line, peer_line) = (ours.join(" "), theirs.join(" "));
+    Ok(Compared { row, peer, figures, ours_mb, peer_mb, ours_line, peer_line })
 }
 
 /// What both sides have measured.

@@ -1,9 +1,6 @@
 //! The figures as text.
 
-use std::collections::BTreeMap;
-
-use super::machine::Machine;
-use super::{Compared, Figure};
+use super::{Compared, Figure, Results};
 
 /// The value in the middle; of an even number the mean of the two.
 fn median(values: &[f64]) -> f64 {
@@ -43,20 +40,15 @@ pub fn lines(c: &Compared) -> Vec<String> {
 }
 
 /// The whole report, in Markdown.
-pub fn text(
-    machine: &Machine,
-    settings: &str,
-    compared: &[Compared],
-    skipped: &[(String, String)],
-    versions: &BTreeMap<String, String>,
-) -> String {
+pub fn text(results: &Results) -> String {
+    let Results { machine, settings, compared, skipped, versions } = results;
     let versions: Vec<String> = versions.iter().map(|(name, v)| format!("{name} {v}")).collect();
     let mut text = format!(
         "# Measurements of {}\n\n\
          Made by `cargo xtask bench`; `bench/README.md` says what each row is. Medians over pairs of processes, with the\n\
          smallest and the largest in brackets; more than 1 time means that planish is ahead. Memory is the most that a\n\
          process had at one time.\n\n\
-         - planish: commit {}\n- peers: {}\n- CPU: {}; flags {}\n- memory: {}; {}\n- {settings}\n- load average at the end: {}\n",
+         - planish: commit {}\n- peers: {}\n- CPU: {}; flags {}\n- memory: {}; {}\n- {settings}\n- load average before: {}\n",
         machine.date,
         machine.commit,
         if versions.is_empty() { "none".to_owned() } else { versions.join(", ") },
