@@ -9,6 +9,7 @@
     reason = "a developer's tool: it reads the tree, starts processes and prints"
 )]
 
+mod bench;
 mod ci;
 mod fetch;
 mod long;
@@ -30,6 +31,8 @@ const USAGE: &str = "usage: cargo xtask <verb>
   crash [KILLS [SEED]]  the long form of the crash tests: 1000 kills at random times, all failpoints
   bits               one hash of the weights over threads and resume points
   plan               planned against measured memory on 20 configurations
+  bench [--pairs N] [--out FILE] [--threads N] [--rt] [ROWS...]
+                     planish beside the peers that are installed; bench/README.md says how
   fetch-models DIR   only the models and data the tests read";
 
 fn main() -> ExitCode {
@@ -57,6 +60,7 @@ fn dispatch(args: &[String]) -> Result<bool> {
         ["crash", kills, seed] => long::crash(&root(), kills, seed),
         ["bits"] => long::bits(&root()),
         ["plan"] => long::plan(&root()),
+        ["bench", rest @ ..] => bench::run(&root(), rest),
         ["fetch-models", dir] => {
             fetch::models(Path::new(dir), Path::new("python3"))?;
             Ok(true)

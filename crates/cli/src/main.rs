@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use planish_base::{CancelToken, Result};
 
-use crate::commands::{chat, eval, generate, inspect, merge, tune, verify};
+use crate::commands::{bench, chat, eval, generate, inspect, merge, tune, verify};
 use crate::interrupt::Interrupt;
 
 /// Trains, fine-tunes, runs and looks into small language models, on GGUF files and the CPU.
@@ -45,6 +45,7 @@ enum Command {
     Inspect(inspect::Args),
     Merge(merge::Args),
     Verify(verify::Args),
+    Bench(bench::Args),
 }
 
 /// What every command gets besides its own flags.
@@ -104,5 +105,6 @@ fn run(cli: Cli) -> Result<()> {
         Command::Inspect(args) => inspect::run(&args, &cx),
         Command::Merge(args) => merge::run(&args, &cx),
         Command::Verify(args) => verify::run(&args, &cx),
+        Command::Bench(args) => bench::run(&args, &cx),
     }
 }

@@ -24,7 +24,7 @@ pub fn dot<T: Stored<B>, const B: usize>(isa: Isa, x: &[f32], w: &[u8], stride: 
     match isa {
         // SAFETY: a backend with this path exists only where the machine has these features.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { on_avx2::<T, B>(x, w, stride, sums) },
+        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => unsafe { on_avx2::<T, B>(x, w, stride, sums) },
         _ => rows::<T, path::Plain, B>(x, w, stride, sums),
     }
 }

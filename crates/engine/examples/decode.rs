@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use planish_base::{Result, TypeId};
 use planish_compute::Isa;
-use planish_engine::{Engine, EngineOptions, Model, Session};
+use planish_engine::{Engine, EngineOptions, Model, Precision, Session};
 use planish_model::Trainable;
 
 fn main() -> Result<()> {
@@ -35,6 +35,7 @@ fn main() -> Result<()> {
         tokens: 512,
         trainable: Trainable::Nothing,
         recompute: false,
+        precision: Precision::F32,
     };
     let mut engine = Engine::new(model, options)?;
     let ids: Vec<u32> = (0..context as u32).map(|i| i.wrapping_mul(2_654_435_761) % vocab).collect();

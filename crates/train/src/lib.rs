@@ -1,9 +1,10 @@
 //! Training: what is trained, in which order, with which optimizer, and what a run leaves behind.
 //!
 //! [`tune`] is a run; [`Trainer`] the optimizer step it repeats; [`plan`] what is printed before the first one;
-//! [`checkpoint`] what a run goes on from after it was stopped or killed.
+//! [`checkpoint`] what a run goes on from after it was stopped or killed; [`bench`] how fast a step is.
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod checkpoint;
 mod config;
 mod data;

@@ -182,6 +182,16 @@ impl Trainer {
         engine.backend.download_f64(&self.sums).iter().sum::<f64>().sqrt()
     }
 
+    /// The seconds of an update by the gradients as they are. For measurements: it is not counted.
+    ///
+    /// # Errors
+    /// Kind `Resource` without memory.
+    pub(crate) fn time_update(&self, engine: &mut Engine, lr: f64) -> Result<f64> {
+        let start = std::time::Instant::now();
+        self.optimizer.step(&mut engine.backend, lr, self.updates + 1, 1.0)?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
     /// One optimizer step, `step` counted from 0. Nothing is updated when the loss or the gradient is not finite.
     ///
     /// # Errors

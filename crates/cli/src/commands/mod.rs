@@ -1,5 +1,6 @@
 //! One module a command: its flags, and what it does with them.
 
+pub mod bench;
 pub mod chat;
 pub mod eval;
 pub mod generate;

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bench;
 mod chat;
 mod eval;
 mod generate;

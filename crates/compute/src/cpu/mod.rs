@@ -3,6 +3,7 @@
 mod kernels;
 mod matmul;
 mod memory;
+mod peak;
 mod pool;
 
 use planish_base::{Error, Result};
@@ -14,6 +15,7 @@ use crate::isa::Isa;
 use crate::view::{Home, View};
 use kernels::turns::Turns;
 use memory::Memory;
+pub use peak::Chains;
 use pool::Pool;
 
 /// Executes calls on this machine's cores.

@@ -15,7 +15,7 @@ use crate::Context;
 use crate::date::stamp;
 use crate::env;
 use crate::output::Out;
-use plan::mb;
+pub use plan::mb;
 use progress::Progress;
 use settings::Settings;
 

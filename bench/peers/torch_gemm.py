@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""f32 matrix products of PyTorch, in GFLOP/s. Prints one line of JSON.
+
+usage: torch_gemm.py [--repeats 5] --threads N SHAPE...      a shape is M,K,N
+
+NT: a [m, k], b [n, k]; NN: b [k, n]; TN: a [k, m], b [k, n]. The median over the repeats, after one that is not timed.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import time
+
+import torch
+
+
+def rate(m, k, n, order, repeats):
+    a = torch.randn(k, m).t() if order[0] == "T" else torch.randn(m, k)
+    b = torch.randn(n, k).t() if order[1] == "T" else torch.randn(k, n)
+    out = torch.empty(m, n)
+    seconds = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        torch.mm(a, b, out=out)
+        seconds.append(time.perf_counter() - start)
+    return 2e-9 * m * k * n / statistics.median(seconds[1:])
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--repeats", type=int, default=5)
+    p.add_argument("--threads", type=int, required=True)
+    p.add_argument("shapes", nargs="+")
+    a = p.parse_args()
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(0)
+    rates = {}
+    for shape in a.shapes:
+        m, k, n = map(int, shape.split(","))
+        for order in ("NT", "NN", "TN"):
+            rates[f"{m} x {k} x {n} {order}"] = rate(m, k, n, order, a.repeats)
+    print(json.dumps({
+        "gflops": rates,
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+        "versions": {"torch": torch.__version__},
+    }))
+
+
+main()
