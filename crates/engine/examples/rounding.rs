@@ -11,7 +11,7 @@ use std::path::Path;
 use planish_base::{Result, math};
 use planish_compute::call::Product;
 use planish_compute::{Backend, Isa};
-use planish_engine::{Engine, EngineOptions, Model};
+use planish_engine::{Engine, EngineOptions, Model, Precision};
 use planish_model::{Pass, Ragged, Trainable};
 use planish_store::fs;
 use planish_tape::{Mode, Tape};
@@ -25,7 +25,15 @@ fn main() -> Result<()> {
     let number = |i: usize, default| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(default);
     let [tokens, context, threads] = [(3, 4096), (4, 512), (5, 2)].map(|(i, d)| number(i, d));
     let (isa, trainable) = (Isa::detect(), Trainable::Nothing);
-    let options = EngineOptions { threads, isa, context, tokens: context, trainable, recompute: false };
+    let options = EngineOptions {
+        threads,
+        isa,
+        context,
+        tokens: context,
+        trainable,
+        recompute: false,
+        precision: Precision::F32,
+    };
     let mut engine = Engine::new(Model::open(Path::new(model))?, options)?;
     let text = fs::read_bounded(Path::new(text), TEXT_LIMIT)?;
     let ids = engine.model.tokenizer()?.encode(&String::from_utf8_lossy(&text))?;

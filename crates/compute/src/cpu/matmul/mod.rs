@@ -108,14 +108,15 @@ fn packed<K: Kernel>(cx: &mut Cx, call: &MatMul, a: Operand, b: Operand, c: Rows
     });
 }
 
-/// Cuts the side with more panels, into as many slices for each worker: a few where there is much to do, so that a
-/// late worker can be helped out; one slice in all for little work.
+/// Into how many slices a product is cut, by columns or by rows: a few for each worker where there is much to do, so
+/// that a late worker can be helped out; one in all for little work. By columns no part of b, which may have to be
+/// decoded, is packed twice.
 fn slices<K: Kernel>(job: &Job, threads: usize) -> (bool, usize) {
     let (m_panels, n_panels) = (job.c.m.div_ceil(K::MR), job.c.n.div_ceil(K::NR.next_multiple_of(CUT)));
-    let by_columns = n_panels >= 4 * threads || n_panels >= m_panels;
-    let panels = if by_columns { n_panels } else { m_panels };
+    let by_columns = n_panels >= 3 * threads || n_panels >= m_panels;
+    let (panels, many) = if by_columns { (n_panels, 8) } else { (m_panels, 24) };
+    let each = (panels / (many * threads)).clamp(1, 4);
     let worth = job.c.m * job.c.n * job.a.k >= 1 << 16;
-    let each = (panels / (8 * threads)).clamp(1, 4);
     let count = if worth && threads > 1 { each * threads } else { 1 };
     (by_columns, count.min(panels))
 }
