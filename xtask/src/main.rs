@@ -12,6 +12,7 @@
 mod bench;
 mod ci;
 mod fetch;
+mod instructions;
 mod long;
 mod run;
 mod test;
@@ -33,6 +34,7 @@ const USAGE: &str = "usage: cargo xtask <verb>
   plan               planned against measured memory on 20 configurations
   bench [--pairs N] [--out FILE] [--threads N] [--rt] [ROWS...]
                      planish beside the peers that are installed; bench/README.md says how
+  instructions [--bless]  executed instructions of decoding and training a small model, against the record
   fetch-models DIR   only the models and data the tests read";
 
 fn main() -> ExitCode {
@@ -61,6 +63,8 @@ fn dispatch(args: &[String]) -> Result<bool> {
         ["bits"] => long::bits(&root()),
         ["plan"] => long::plan(&root()),
         ["bench", rest @ ..] => bench::run(&root(), rest),
+        ["instructions"] => instructions::run(&root(), instructions::Record::Compare),
+        ["instructions", "--bless"] => instructions::run(&root(), instructions::Record::Bless),
         ["fetch-models", dir] => {
             fetch::models(Path::new(dir), Path::new("python3"))?;
             Ok(true)

@@ -4,20 +4,24 @@
 //! cargo run --release -p planish-engine --example recompute -- MODEL.gguf [CONTEXT [SEQUENCES [REPEATS [THREADS]]]]
 //! ```
 //!
-//! Without repeats (0) nothing is run or timed.
+//! Without repeats (0) nothing is run or timed. Without a model's path (`-`) the model is a random llama of 2 blocks of
+//! width 64.
 #![allow(clippy::print_stdout)] // an example prints
+
+#[path = "../tests/common/random.rs"]
+mod random;
 
 use std::path::Path;
 use std::time::Instant;
 
-use planish_base::Result;
+use planish_base::{Result, TypeId};
 use planish_compute::Isa;
 use planish_compute::call::{Along, Call};
 use planish_engine::{Engine, EngineOptions, Model, Precision};
 use planish_model::{AdapterSet, AdapterSpec, ROLES, Ragged, Trainable};
 
 fn main() -> Result<()> {
-    let path = std::env::args().nth(1).unwrap_or_else(|| "model.gguf".into());
+    let path = std::env::args().nth(1).unwrap_or_else(|| "-".into());
     let number = |i, default| std::env::args().nth(i).and_then(|a| a.parse().ok()).unwrap_or(default);
     let [context, sequences, repeats, threads] =
         [(2, 512), (3, 1), (4, 3), (5, 2)].map(|(i, d)| number(i, d));
@@ -32,7 +36,15 @@ fn main() -> Result<()> {
             recompute: false,
             precision: Precision::F32,
         };
-        let mut engine = Engine::new(Model::open(Path::new(&path))?, options)?;
+        let model = match path.as_str() {
+            "-" => random::llama(
+                2,
+                64,
+                if trainable == Trainable::Everything { TypeId::F32 } else { TypeId::Q8_0 },
+            ),
+            path => Model::open(Path::new(path))?,
+        };
+        let mut engine = Engine::new(model, options)?;
         let set = adapter(&mut engine, trainable)?;
         let mut best = [f64::MAX; 2];
         // In turns, so that a busy machine hurts both.
@@ -69,7 +81,7 @@ fn measure(
 ) -> Result<(u64, u64, f64)> {
     let n = (sequences * context) as u32;
     let length = context as u32;
-    let ids: Vec<u32> = (0..n).map(|i| i * 37 % 1000).collect();
+    let ids: Vec<u32> = (0..n).map(|i| i * 37 % 500).collect();
     let positions: Vec<u32> = (0..n).map(|i| i % length).collect();
     let segments: Vec<[u32; 4]> = (0..n / length).map(|s| [s * length, length, 0, 0]).collect();
     let rows: Vec<u32> = (0..n).filter(|i| i % length != length - 1).collect();
