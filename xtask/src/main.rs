@@ -14,6 +14,7 @@ mod ci;
 mod fetch;
 mod instructions;
 mod long;
+mod neon;
 mod run;
 mod test;
 mod tidy;
@@ -35,6 +36,7 @@ const USAGE: &str = "usage: cargo xtask <verb>
   bench [--pairs N] [--out FILE] [--threads N] [--rt] [ROWS...]
                      planish beside the peers that are installed; bench/README.md says how
   instructions [--bless]  executed instructions of decoding and training a small model, against the record
+  neon               the kernels' tests compiled for AArch64 and run under qemu, where those are installed
   fetch-models DIR   only the models and data the tests read";
 
 fn main() -> ExitCode {
@@ -65,6 +67,7 @@ fn dispatch(args: &[String]) -> Result<bool> {
         ["bench", rest @ ..] => bench::run(&root(), rest),
         ["instructions"] => instructions::run(&root(), instructions::Record::Compare),
         ["instructions", "--bless"] => instructions::run(&root(), instructions::Record::Bless),
+        ["neon"] => neon::run(&root()),
         ["fetch-models", dir] => {
             fetch::models(Path::new(dir), Path::new("python3"))?;
             Ok(true)

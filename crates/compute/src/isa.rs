@@ -6,8 +6,8 @@
 /// An instruction set path, each at least as wide as the one before. Bits are promised per path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
-    /// What every machine of the architecture has: NEON with fused multiply-add on AArch64; on x86-64 fused
-    /// multiply-add is then a slow library call.
+    /// What every machine of the architecture has. On AArch64 that is NEON with fused multiply-add, and the path is
+    /// called "neon"; on x86-64 fused multiply-add is then a slow library call.
     Scalar,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
@@ -63,6 +63,7 @@ impl Isa {
     /// The name that runs record.
     pub fn name(self) -> &'static str {
         match self {
+            Isa::Scalar if cfg!(target_arch = "aarch64") => "neon",
             Isa::Scalar => "scalar",
             Isa::Avx2 => "avx2",
             Isa::Avx512 => "avx512",
@@ -111,3 +112,13 @@ macro_rules! isa_fn {
     };
 }
 pub(crate) use isa_fn;
+
+#[cfg(all(test, target_arch = "aarch64"))]
+mod tests {
+    use super::Isa;
+
+    #[test]
+    fn runs_on_aarch64_record_neon() {
+        assert_eq!(Isa::detect().name(), "neon");
+    }
+}

@@ -48,9 +48,11 @@ impl Format for RoundedToBf16 {
     }
 }
 
-/// Two bf16: the first k in the low half.
+/// Two bf16, the first k in the low half: words of `vdpbf16ps`.
+#[cfg(target_arch = "x86_64")]
 pub struct Bf16Pairs;
 
+#[cfg(target_arch = "x86_64")]
 impl Format for Bf16Pairs {
     const PAIR: usize = 2;
     const PLAIN: bool = false;
@@ -72,6 +74,7 @@ fn bf16(x: f32) -> u32 {
     if x.is_nan() { bits >> 16 | 0x40 } else { rounded }
 }
 
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn pair(first: f32, second: f32) -> f32 {
     f32::from_bits(bf16(first) | bf16(second) << 16)
@@ -86,6 +89,7 @@ isa_fn! {
 }
 
 isa_fn! {
+    #[cfg(target_arch = "x86_64")]
     fn pair_neighbours(values: &[f32], words: &mut [f32]) {
         let (pairs, odd) = values.as_chunks::<2>();
         for (w, [first, second]) in words.iter_mut().zip(pairs) {
@@ -98,6 +102,7 @@ isa_fn! {
 }
 
 isa_fn! {
+    #[cfg(target_arch = "x86_64")]
     fn pair_rows(first: &[f32], second: &[f32], words: &mut [f32]) {
         for ((w, first), second) in words.iter_mut().zip(first).zip(second) {
             *w = pair(*first, *second);

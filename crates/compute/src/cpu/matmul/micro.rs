@@ -3,7 +3,9 @@
 //! A kernel is one [`kernel!`]: its tile, the format of its packed operands, the instructions it is compiled for. A
 //! tile fills most vector registers with sums and leaves room for a row of b and one element of a.
 
-use super::format::{Bf16Pairs, F32, Format, RoundedToBf16};
+#[cfg(target_arch = "x86_64")]
+use super::format::Bf16Pairs;
+use super::format::{F32, Format, RoundedToBf16};
 use crate::call::Store;
 
 /// Elements of a vector of sums.
