@@ -1,7 +1,7 @@
 //! Training: what is trained, in which order, with which optimizer, and what a run leaves behind.
 //!
 //! [`tune`] is a run; [`Trainer`] the optimizer step it repeats; [`plan`] what is printed before the first one;
-//! [`checkpoint`] what a run goes on from after it was stopped or killed; [`bench`] how fast a step is.
+//! [`checkpoint`] what a run goes on from after it was stopped or killed; [`mod@bench`] how fast a step is.
 #![forbid(unsafe_code)]
 
 pub mod bench;

@@ -96,14 +96,14 @@ fn packed<K: Kernel>(cx: &mut Cx, call: &MatMul, a: Operand, b: Operand, c: Rows
     };
     let (by_columns, slices) = slices::<K>(&job, cx.pool.threads());
     cx.pool.run(slices, &|task, scratch| {
-        let job = job;
+        let job = &job;
         let (rows, cols) = if by_columns {
             (0..job.c.m, slice(job.c.n, K::NR.next_multiple_of(CUT), task, slices))
         } else {
             (slice(job.c.m, K::MR, task, slices), 0..job.c.n)
         };
         if !rows.is_empty() && !cols.is_empty() {
-            rectangle::<K>(&job, rows, cols, scratch);
+            rectangle::<K>(job, rows, cols, scratch);
         }
     });
 }
