@@ -3,7 +3,7 @@
 //! [`Model`] is a file with its tokenizer and template; [`Engine`] the model on a backend; [`Session`] generates,
 //! [`score`] evaluates. [`AdapterFile`] is a LoRA adapter on disk,
 //! [`merge`] folds it into its base, [`verify`] looks at what was written, [`modelfile`] tells Ollama of it. [`NonFinite`]
-//! is where a training pass first computed something that is not a number; [`bench`] how fast all of it is.
+//! is where a training pass first computed something that is not a number; [`mod@bench`] how fast all of it is.
 #![forbid(unsafe_code)]
 
 pub mod adapter;
