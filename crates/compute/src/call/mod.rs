@@ -99,7 +99,7 @@ pub enum Product {
     /// the machine multiplies bf16, subnormal operands count as 0.
     Bf16,
     /// A dot product a row over the stored bytes: decoding. Where b is a block type, a is rounded to int8 first, as
-    /// [`crate::int8::round`] says.
+    /// [`crate::int8::Int8Rows::round`] says.
     Dot,
 }
 
