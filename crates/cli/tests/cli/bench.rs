@@ -61,7 +61,8 @@ fn operations_add_up() {
     let sum: f64 = ops.iter().map(|o| number(&o["share"])).sum();
     assert!((sum - 1.0).abs() < 1e-9, "{sum}");
     let parts: std::collections::BTreeSet<_> = ops.iter().map(|o| o["part"].as_str().unwrap()).collect();
-    assert_eq!(parts.into_iter().collect::<Vec<_>>(), ["backward", "forward", "update"]);
+    let all = ["backward", "forward", "recomputed", "update"];
+    assert_eq!(parts.into_iter().collect::<Vec<_>>(), all);
     assert!(ops.iter().any(|o| o["gflops"].is_number()) && ops.iter().any(|o| o["op"] == "Attend"));
     let text = place.run(&args).ok();
     assert!(text.starts_with("train   ") && text.contains("% in matrix products"), "{text}");
