@@ -29,13 +29,12 @@ pub fn run(root: &Path, record: Record) -> Result<bool> {
     if !run::succeeds(run::cargo(root).args(build))? {
         return Ok(false);
     }
-    let metadata = run::metadata(root)?;
-    let target = metadata["target_directory"].as_str().context("cargo metadata names no target directory")?;
+    let examples = run::target_directory(root)?.join("release/examples");
     let path = root.join("bench/instructions.txt");
     let text = std::fs::read_to_string(&path).unwrap_or_default();
     let (mut lines, mut ok) = (String::new(), true);
     for (name, args) in WORK {
-        let count = count(&Path::new(target).join("release/examples").join(name), args)?;
+        let count = count(&examples.join(name), args)?;
         let before = text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<f64>().ok());
         let change = before.map_or(0.0, |b| count as f64 / b - 1.0);
         println!("{name} {}: {count} instructions, {:+.2} %", args.join(" "), 100.0 * change);

@@ -1,7 +1,7 @@
 //! Child processes: inherit the terminal, or hand back what they printed.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -40,6 +40,13 @@ pub fn output(command: &mut Command) -> Result<Vec<u8>> {
         bail!("{command:?} failed");
     }
     Ok(out.stdout)
+}
+
+/// Where cargo puts what it builds.
+pub fn target_directory(root: &Path) -> Result<PathBuf> {
+    let metadata = metadata(root)?;
+    let target = metadata["target_directory"].as_str().context("cargo metadata names no target directory")?;
+    Ok(PathBuf::from(target))
 }
 
 /// `cargo metadata` of the workspace, without its dependencies.

@@ -6,9 +6,9 @@
 //! `PLANISH_REQUIRE_ALL=1`: what is missing fails the test instead of skipping it.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::{fetch, run};
 
@@ -22,9 +22,7 @@ pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
 
 /// Fetches and builds what tests ask for, and gives the variables that name it; none when the build fails.
 pub fn surroundings(root: &Path) -> Result<Option<Vec<(&'static str, OsString)>>> {
-    let metadata = run::metadata(root)?;
-    let target = metadata["target_directory"].as_str().context("cargo metadata names no target directory")?;
-    let target = PathBuf::from(target);
+    let target = run::target_directory(root)?;
     let cache = target.join("test-cache");
     let python = fetch::engine(&cache.join("venv"))?;
     let models = cache.join("models");

@@ -11,7 +11,7 @@ use planish_model::{AdapterSet, Trainable};
 use planish_text::{Dataset, LengthPolicy, LoadOptions};
 
 /// Tokens of a prompt that are processed at a time.
-const PREFILL: usize = 256;
+pub const PREFILL: usize = 256;
 
 /// Context of `generate` and `chat` unless asked for more: the KV cache of a whole context can be large.
 const CONTEXT: usize = 2048;

@@ -21,12 +21,12 @@ pub fn dot<T: Stored<B>, const B: usize>(isa: Isa, x: &[f32], w: &[u8], stride: 
     fn on_avx2<T: Stored<B>, const B: usize>(x: &[f32], w: &[u8], stride: usize, sums: &mut [f32]) {
         rows::<T, path::avx2::Avx2, B>(x, w, stride, sums);
     }
-    match isa {
+    #[cfg(target_arch = "x86_64")]
+    if isa >= Isa::Avx2 {
         // SAFETY: a backend with this path exists only where the machine has these features.
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => unsafe { on_avx2::<T, B>(x, w, stride, sums) },
-        _ => rows::<T, path::Plain, B>(x, w, stride, sums),
+        return unsafe { on_avx2::<T, B>(x, w, stride, sums) };
     }
+    rows::<T, path::Plain, B>(x, w, stride, sums)
 }
 
 /// Rows in groups. The last group is filled up with its last row, whose bits do not depend on its neighbours.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
-use crate::call::{Along, Call};
+use crate::call::Call;
 use crate::program::{Program, Stage};
 
 /// The calls of one operation in one pass of a program.
@@ -45,10 +45,7 @@ pub fn profile(backend: &mut impl Backend, program: &Program) -> Vec<OpTime> {
 /// Multiplications of a matrix product; 0 for other operations.
 pub fn multiplications(call: &Call) -> u64 {
     match call {
-        Call::MatMul(c) => {
-            let k = if c.a_along == Along::K { c.a.cols } else { c.a.rows };
-            (c.c.rows * c.c.cols * k) as u64
-        }
+        Call::MatMul(c) => (c.c.rows * c.c.cols * c.k()) as u64,
         _ => 0,
     }
 }
@@ -56,8 +53,7 @@ pub fn multiplications(call: &Call) -> u64 {
 fn name(call: &Call) -> String {
     match call {
         Call::MatMul(c) => {
-            let k = if c.a_along == Along::K { c.a.cols } else { c.a.rows };
-            format!("MatMul {} x {} x {} ({})", c.c.rows, k, c.c.cols, c.b.dtype.name())
+            format!("MatMul {} x {} x {} ({})", c.c.rows, c.k(), c.c.cols, c.b.dtype.name())
         }
         other => other.name().to_owned(),
     }

@@ -15,8 +15,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use planish_base::{Result, TypeId};
-use planish_compute::Isa;
-use planish_compute::call::{Along, Call};
+use planish_compute::{Isa, profile};
 use planish_engine::{Engine, EngineOptions, Model, Precision};
 use planish_model::{AdapterSet, AdapterSpec, ROLES, Ragged, Trainable};
 
@@ -89,21 +88,11 @@ fn measure(
     let batch =
         Ragged { ids: &ids, positions: &positions, segments: &segments, rows: &rows, targets: &targets };
     let program = engine.training_program(&batch, &[set]).0;
-    let (bytes, products) = (program.arena_bytes(), program.calls().iter().map(multiplications).sum());
+    let (bytes, products) =
+        (program.arena_bytes(), program.calls().iter().map(profile::multiplications).sum());
     let start = Instant::now();
     if timed {
         engine.train_batch(&batch, &[set], 1.0 / rows.len() as f32)?;
     }
     Ok((bytes, products, start.elapsed().as_secs_f64()))
-}
-
-/// Those of a matrix product; other calls are not counted.
-fn multiplications(call: &Call) -> u64 {
-    match call {
-        Call::MatMul(c) => {
-            let k = if c.a_along == Along::K { c.a.cols } else { c.a.rows };
-            (c.c.rows * c.c.cols * k) as u64
-        }
-        _ => 0,
-    }
 }

@@ -50,11 +50,7 @@ impl Engine {
     /// # Errors
     /// Kind `Usage` for a context beyond the model's; kind `Input` for wrong tensors; kind `Resource` without memory.
     pub fn new(model: Model, options: EngineOptions) -> Result<Engine> {
-        if options.context == 0 || options.context > model.spec.context {
-            let message = format!("context {} is not from 1 to {}", options.context, model.spec.context);
-            return Err(Error::usage("context", message)
-                .with_hint("the upper limit is the context the model was trained with"));
-        }
+        model.check_context(options.context)?;
         // The table of rotations is made in host memory and copied.
         let width = model.spec.layers.first().map_or(0, |l| l.heads.width);
         room::check(

@@ -47,6 +47,19 @@ impl Model {
         }
     }
 
+    /// Refuses a context that the model was not made for.
+    ///
+    /// # Errors
+    /// Kind `Usage` for 0 and for more than the model's own.
+    pub fn check_context(&self, context: usize) -> Result<()> {
+        let limit = self.spec.context;
+        match (1..=limit).contains(&context) {
+            true => Ok(()),
+            false => Err(Error::usage("context", format!("context {context} is not from 1 to {limit}"))
+                .with_hint("the upper limit is the context the model was trained with")),
+        }
+    }
+
     fn from_gguf(gguf: Gguf, path: &Path) -> Result<Model> {
         let m = gguf.metadata();
         if m.str("general.type")? == Some("adapter") {

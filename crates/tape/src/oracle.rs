@@ -286,7 +286,7 @@ impl Oracle {
             Along::K => o.get(v, i, k),
             Along::Outer => o.get(v, k, i),
         };
-        let k = if c.a_along == Along::K { c.a.cols } else { c.a.rows };
+        let k = c.k();
         let int8 =
             c.product == Product::Dot && Quant::of(c.b.dtype).is_ok_and(|q| matches!(q.dot, Dot::Int8(_)));
         for i in 0..c.c.rows {

@@ -125,12 +125,9 @@ const PEERS: &str = "bench/peers";
 impl Surroundings {
     /// Looks at the environment; what it names must be there.
     pub fn find(root: &Path, threads: usize) -> Result<Surroundings> {
-        let metadata = run::metadata(root)?;
-        let target =
-            metadata["target_directory"].as_str().context("cargo metadata names no target directory")?;
         let binary = format!("planish{}", std::env::consts::EXE_SUFFIX);
         let mut paths = BTreeMap::from([
-            (PLANISH, Path::new(target).join("release").join(binary)),
+            (PLANISH, run::target_directory(root)?.join("release").join(binary)),
             (PEERS, root.join(PEERS)),
         ]);
         for name in [PYTHON, LLAMACPP, MODEL, HF, MODELS] {

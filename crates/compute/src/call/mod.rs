@@ -103,6 +103,13 @@ pub enum Product {
     Dot,
 }
 
+impl MatMul {
+    /// The length of the sums that a product is made of.
+    pub fn k(&self) -> usize {
+        if self.a_along == Along::K { self.a.cols } else { self.a.rows }
+    }
+}
+
 /// How rotary pairs are laid out in a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RopeStyle {

@@ -1,5 +1,6 @@
 //! The CPU backend: memory, a pool of workers, and one kernel file an operation.
 
+mod fma;
 mod kernels;
 mod matmul;
 mod memory;

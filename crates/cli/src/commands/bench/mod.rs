@@ -16,14 +16,11 @@ use planish_train::TuneConfig;
 use planish_train::bench::Training;
 
 use crate::Context;
-use crate::flags::available_threads;
+use crate::flags::{PREFILL, available_threads};
 use report::{Report, Trained};
 
 /// Tokens of prompts and training sequences unless the model's limit is lower.
 const CONTEXT: usize = 512;
-
-/// Rows of a pass while a prompt is read, as in `generate`.
-const PREFILL: usize = 256;
 
 /// What the time to the first token is measured with.
 const PROMPT: &str = "The capital of France is";
@@ -167,14 +164,9 @@ impl Args {
     }
 
     fn context(&self, model: &Model) -> Result<usize> {
-        let limit = model.spec.context;
-        match self.context {
-            Some(n) if n > limit => {
-                Err(Error::usage("context", format!("context {n} is not from 1 to {limit}"))
-                    .with_hint("the upper limit is the context the model was trained with"))
-            }
-            given => Ok(given.unwrap_or(CONTEXT.min(limit))),
-        }
+        let context = self.context.unwrap_or(CONTEXT.min(model.spec.context));
+        model.check_context(context)?;
+        Ok(context)
     }
 }
 

@@ -5,9 +5,10 @@
 use planish_base::math::{exp, ln};
 
 use super::segments::{Mask, Queries, Segment, Segments};
-use super::tile::{self, KEYS, LANES, Store, padded};
+use super::tile::{self, KEYS, Store, padded};
 use crate::call::{Attend, AttendBlocks, Heads};
 use crate::cpu::Cx;
+use crate::cpu::fma::LANES;
 use crate::cpu::memory::{Rows, RowsMut};
 use crate::cpu::pool::Scratch;
 use crate::isa::{Isa, isa_fn};

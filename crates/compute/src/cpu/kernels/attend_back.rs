@@ -9,10 +9,11 @@ use planish_base::math::exp;
 
 use super::lanes;
 use super::segments::{Mask, Queries, Segment, Segments};
-use super::tile::{self, KEYS, LANES, Store, padded};
+use super::tile::{self, KEYS, Store, padded};
 use super::turns::Turn;
 use crate::call::{AttendBack, Heads};
 use crate::cpu::Cx;
+use crate::cpu::fma::LANES;
 use crate::cpu::memory::{Rows, RowsMut};
 use crate::cpu::pool::Scratch;
 use crate::isa::{Isa, isa_fn};

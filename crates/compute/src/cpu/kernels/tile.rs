@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::segments::{Mask, Queries};
 use crate::call::Heads;
+use crate::cpu::fma::{self, LANES, Side};
 use crate::cpu::memory::Rows;
 use crate::isa::isa_fn;
 
@@ -14,8 +15,6 @@ use crate::isa::isa_fn;
 pub const ROWS: usize = 96;
 /// Keys of a tile; a KV block is one.
 pub const KEYS: usize = crate::call::KV_BLOCK;
-/// Columns of a vector: one AVX-512 register or two of AVX2.
-pub const LANES: usize = 16;
 /// Rows and columns that are transposed together.
 const SIDE: usize = 8;
 /// Rows of a panel: with one vector of columns their sums fill twelve of the sixteen AVX2 registers.
@@ -202,21 +201,10 @@ fn sums<const M: usize, const V: usize>(
 ) -> [[[f32; LANES]; V]; M] {
     assert!((M - 1) * a.outer + (kn - 1) * a.inner < a.data.len());
     assert!((kn - 1) * b_stride + V * LANES <= b.len());
-    let mut sums = [[[0f32; LANES]; V]; M];
-    for k in 0..kn {
-        // SAFETY: k is at most kn - 1, for which the assertion holds. Checks here would cost as much as the products.
-        let b: &[[f32; LANES]; V] = unsafe { &*b.as_ptr().add(k * b_stride).cast() };
-        for r in 0..M {
-            // SAFETY: as above.
-            let x = unsafe { *a.data.get_unchecked(r * a.outer + k * a.inner) };
-            for v in 0..V {
-                for l in 0..LANES {
-                    sums[r][v][l] = x.mul_add(b[v][l], sums[r][v][l]);
-                }
-            }
-        }
-    }
-    sums
+    let a = Side { p: a.data.as_ptr(), outer: a.outer, k: a.inner };
+    let b = Side { p: b.as_ptr(), outer: 1, k: b_stride };
+    // SAFETY: k is at most kn - 1, for which the assertions hold. Checks in the loop would cost as much as the products.
+    unsafe { fma::tile(kn, a, b) }
 }
 
 #[inline(always)]

@@ -2,18 +2,18 @@
 
 use crate::isa::{Isa, isa_fn};
 
-/// How values of an operand become words.
+/// How values of an operand become words. `decode` writes values; where words are values it writes them in place.
 pub trait Format {
     /// Values of k in a word.
     const PAIR: usize;
     /// Whether words are the values themselves, so that an operand of f32 need not be packed.
     const PLAIN: bool;
 
-    /// The words of consecutive k of one row. An odd last k is paired with 0.
-    fn along(isa: Isa, values: &[f32], words: &mut [f32]);
+    /// The words of consecutive k of one row, as many as there is room for in `values`. An odd last k is paired with 0.
+    fn along(isa: Isa, decode: impl FnOnce(&mut [f32]), values: &mut [f32], words: &mut [f32]);
 
-    /// The words of one k, or of two, of consecutive rows. A missing second k counts as 0.
-    fn across(isa: Isa, first: &[f32], second: &[f32], words: &mut [f32]);
+    /// The words of consecutive rows at one k or two: `decode(i, ..)` writes their values at the i-th of them.
+    fn across(isa: Isa, decode: impl Fn(usize, &mut [f32]), values: [&mut [f32]; 2], words: &mut [f32]);
 }
 
 /// The values themselves.
@@ -23,12 +23,12 @@ impl Format for F32 {
     const PAIR: usize = 1;
     const PLAIN: bool = true;
 
-    fn along(_: Isa, values: &[f32], words: &mut [f32]) {
-        words.copy_from_slice(values);
+    fn along(_: Isa, decode: impl FnOnce(&mut [f32]), _: &mut [f32], words: &mut [f32]) {
+        decode(words);
     }
 
-    fn across(_: Isa, first: &[f32], _: &[f32], words: &mut [f32]) {
-        words.copy_from_slice(first);
+    fn across(_: Isa, decode: impl Fn(usize, &mut [f32]), _: [&mut [f32]; 2], words: &mut [f32]) {
+        decode(0, words);
     }
 }
 
@@ -39,12 +39,14 @@ impl Format for RoundedToBf16 {
     const PAIR: usize = 1;
     const PLAIN: bool = false;
 
-    fn along(isa: Isa, values: &[f32], words: &mut [f32]) {
-        round(isa, values, words);
+    fn along(isa: Isa, decode: impl FnOnce(&mut [f32]), _: &mut [f32], words: &mut [f32]) {
+        decode(words);
+        round(isa, words);
     }
 
-    fn across(isa: Isa, first: &[f32], _: &[f32], words: &mut [f32]) {
-        round(isa, first, words);
+    fn across(isa: Isa, decode: impl Fn(usize, &mut [f32]), _: [&mut [f32]; 2], words: &mut [f32]) {
+        decode(0, words);
+        round(isa, words);
     }
 }
 
@@ -57,11 +59,15 @@ impl Format for Bf16Pairs {
     const PAIR: usize = 2;
     const PLAIN: bool = false;
 
-    fn along(isa: Isa, values: &[f32], words: &mut [f32]) {
+    fn along(isa: Isa, decode: impl FnOnce(&mut [f32]), values: &mut [f32], words: &mut [f32]) {
+        decode(values);
         pair_neighbours(isa, values, words);
     }
 
-    fn across(isa: Isa, first: &[f32], second: &[f32], words: &mut [f32]) {
+    fn across(isa: Isa, decode: impl Fn(usize, &mut [f32]), values: [&mut [f32]; 2], words: &mut [f32]) {
+        let [first, second] = values;
+        decode(0, first);
+        decode(1, second);
         pair_rows(isa, first, second, words);
     }
 }
@@ -81,9 +87,9 @@ fn pair(first: f32, second: f32) -> f32 {
 }
 
 isa_fn! {
-    fn round(values: &[f32], words: &mut [f32]) {
-        for (w, x) in words.iter_mut().zip(values) {
-            *w = f32::from_bits(bf16(*x) << 16);
+    fn round(values: &mut [f32]) {
+        for x in values {
+            *x = f32::from_bits(bf16(*x) << 16);
         }
     }
 }

@@ -7,20 +7,15 @@
 use super::format::Bf16Pairs;
 use super::format::{F32, Format, RoundedToBf16};
 use crate::call::Store;
-
-/// Elements of a vector of sums.
-const LANES: usize = 16;
+use crate::cpu::fma::{self, LANES, Side};
 
 /// Where the panels of one side of a block lie: packed one after the other, or in the matrix itself.
 #[derive(Clone, Copy)]
 pub struct Panels {
-    pub p: *const f32,
+    /// The first one; its elements are words.
+    pub first: Side,
     /// Words from one panel to the next.
     pub panel: usize,
-    /// Words from one row of a panel to the next.
-    pub outer: usize,
-    /// Words from one k (or pair of k) to the next.
-    pub k: usize,
 }
 
 /// A rectangle of c: m x n elements, `row` and `col` elements apart.
@@ -70,7 +65,7 @@ macro_rules! kernel {
                             unsafe {
                                 let c = c.tile(i * $mr, j * $nr, $mr, $nr);
                                 c.prefetch();
-                                let (a, b) = (a.from(i), b.from(j));
+                                let (a, b) = (a.at(i), b.at(j));
                                 let sums: [[[f32; LANES]; $nr / LANES]; $mr] = $tile(words, a, b);
                                 c.write(&sums, scale, store);
                             }
@@ -86,36 +81,36 @@ macro_rules! kernel {
 
 kernel! {
     /// Plain code. With NEON twenty-four of thirty-two registers hold sums.
-    Plain: 6 x 16, F32, fma
+    Plain: 6 x 16, F32, fma::tile
 }
 kernel! {
     /// Plain code on values rounded to bf16.
-    PlainRounded: 6 x 16, RoundedToBf16, fma
+    PlainRounded: 6 x 16, RoundedToBf16, fma::tile
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// Twelve of sixteen registers hold sums.
-    Avx2: 6 x 16, F32, fma, "avx2,fma"
+    Avx2: 6 x 16, F32, fma::tile, "avx2,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// The same on values rounded to bf16.
-    Avx2Rounded: 6 x 16, RoundedToBf16, fma, "avx2,fma"
+    Avx2Rounded: 6 x 16, RoundedToBf16, fma::tile, "avx2,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// Twenty-four of thirty-two registers hold sums.
-    Avx512: 8 x 48, F32, fma, "avx512f,avx512bw,avx512dq,avx512vl,fma"
+    Avx512: 8 x 48, F32, fma::tile, "avx512f,avx512bw,avx512dq,avx512vl,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// For up to sixteen columns: the thin products of low-rank adapters.
-    Avx512Thin: 14 x 16, F32, fma, "avx512f,avx512bw,avx512dq,avx512vl,fma"
+    Avx512Thin: 14 x 16, F32, fma::tile, "avx512f,avx512bw,avx512dq,avx512vl,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// The large tile on values rounded to bf16, for machines that cannot multiply bf16.
-    Avx512Rounded: 8 x 48, RoundedToBf16, fma, "avx512f,avx512bw,avx512dq,avx512vl,fma"
+    Avx512Rounded: 8 x 48, RoundedToBf16, fma::tile, "avx512f,avx512bw,avx512dq,avx512vl,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
@@ -124,14 +119,14 @@ kernel! {
 }
 
 impl Panels {
-    /// Those from panel `i` on.
+    /// Panel `i`.
     ///
     /// # Safety
     /// There is a panel `i`.
     #[inline(always)]
-    unsafe fn from(self, i: usize) -> Panels {
+    unsafe fn at(self, i: usize) -> Side {
         // SAFETY: the caller's promise.
-        Panels { p: unsafe { self.p.add(i * self.panel) }, ..self }
+        Side { p: unsafe { self.first.p.add(i * self.panel) }, ..self.first }
     }
 }
 
@@ -192,46 +187,13 @@ fn write_row(row: &mut [f32], sums: &[f32], scale: f32, store: Store) {
     }
 }
 
-/// One tile of f32 words.
-///
-/// # Safety
-/// The panels have `words` words.
-#[inline(always)]
-unsafe fn fma<const V: usize, const MR: usize>(
-    words: usize,
-    a: Panels,
-    b: Panels,
-) -> [[[f32; LANES]; V]; MR] {
-    let mut sums = [[[0f32; LANES]; V]; MR];
-    let (mut a_p, mut b_p) = (a.p, b.p);
-    for _ in 0..words {
-        // SAFETY: the caller's promise: row i of panel a and V vectors of panel b have this word.
-        let b_row = unsafe { &*b_p.cast::<[[f32; LANES]; V]>() };
-        for i in 0..MR {
-            // SAFETY: as above.
-            let x = unsafe { *a_p.add(i * a.outer) };
-            for v in 0..V {
-                for l in 0..LANES {
-                    sums[i][v][l] = x.mul_add(b_row[v][l], sums[i][v][l]);
-                }
-            }
-        }
-        (a_p, b_p) = (a_p.wrapping_add(a.k), b_p.wrapping_add(b.k));
-    }
-    sums
-}
-
 /// One tile of words that are pairs of bf16.
 ///
 /// # Safety
 /// The panels have `words` words, and the machine has AVX512-BF16.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn pairs<const V: usize, const MR: usize>(
-    words: usize,
-    a: Panels,
-    b: Panels,
-) -> [[[f32; LANES]; V]; MR] {
+unsafe fn pairs<const V: usize, const MR: usize>(words: usize, a: Side, b: Side) -> [[[f32; LANES]; V]; MR] {
     use std::arch::x86_64::{__m512bh, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps};
 
     // SAFETY: the instructions and the words are there by the caller's promise; a vector of words is one of pairs.

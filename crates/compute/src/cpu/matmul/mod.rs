@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use crate::call::{Along, MatMul, Product, Store};
 use crate::cpu::Cx;
+use crate::cpu::fma::Side;
 use crate::cpu::memory::RowsMut;
 use crate::cpu::pool::Scratch;
 use crate::isa::Isa;
@@ -164,7 +165,7 @@ fn direct<K: Kernel>(op: &Operand, rows: Range<usize>, k: Range<usize>) -> Optio
     let (floats, stride) = op.floats().filter(|_| K::Format::PLAIN && op.along == Along::K)?;
     let n = rows.len() / K::MR * K::MR;
     let first = floats[rows.start * stride..].get(k.start..)?;
-    let panels = Panels { p: first.as_ptr(), panel: K::MR * stride, outer: stride, k: 1 };
+    let panels = Panels { first: Side { p: first.as_ptr(), outer: stride, k: 1 }, panel: K::MR * stride };
     (n > 0).then_some((panels, rows.start..rows.start + n))
 }
 

@@ -8,6 +8,7 @@ use super::KC;
 use super::format::Format;
 use super::micro::Panels;
 use crate::call::Along;
+use crate::cpu::fma::Side;
 use crate::isa::{Isa, isa_fn};
 use crate::quant::Quant;
 
@@ -73,7 +74,7 @@ pub fn pack<F: Format>(
         }
         Along::Outer => rows_along_outer::<F>(isa, op, outer, k, width, panel, dst, temp),
     }
-    Panels { p: dst.as_ptr(), panel, outer: 1, k: width }
+    Panels { first: Side { p: dst.as_ptr(), outer: 1, k: width }, panel }
 }
 
 /// A stored row is one row of the panel: make words of each, then transpose them.
@@ -92,8 +93,7 @@ fn rows_along_k<F: Format>(
     let words = k.len().div_ceil(F::PAIR);
     let (values, temp) = temp.split_at_mut(k.len());
     for (words, row) in temp.chunks_exact_mut(words).zip(rows.clone()) {
-        op.decode(isa, row, k.start, values);
-        F::along(isa, values, words);
+        F::along(isa, |values| op.decode(isa, row, k.start, values), values, words);
     }
     interleave(isa, temp, words, rows.len(), width, panel);
 }
@@ -152,11 +152,11 @@ fn rows_along_outer<F: Format>(
             deal(isa, &floats[at * stride..][outer.clone()], width, panel, dst);
             continue;
         }
-        op.decode(isa, at, outer.start, first);
-        if F::PAIR == 2 {
-            if at + 1 < k.end { op.decode(isa, at + 1, outer.start, second) } else { second.fill(0.0) }
-        }
-        F::across(isa, first, second, words);
+        let decode = |i: usize, values: &mut [f32]| match at + i < k.end {
+            true => op.decode(isa, at + i, outer.start, values),
+            false => values.fill(0.0),
+        };
+        F::across(isa, decode, [first, second], words);
         deal(isa, words, width, panel, dst);
     }
 }
