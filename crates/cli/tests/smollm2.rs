@@ -11,7 +11,7 @@ use std::process::Command;
 use planish_store::fs::sha256;
 use planish_testkit::files::needed;
 use planish_text::{Dataset, Example, LoadOptions, load, split};
-use planish_train::{Order, TuneConfig};
+use planish_train::{Order, RunConfig};
 use serde_json::{Value, json};
 
 struct Setup {
@@ -97,7 +97,7 @@ fn same_data_as_peft(s: &Setup, chats: &Path, golden: &Value) -> Dataset {
     let options = LoadOptions { context: model.spec.context, ..LoadOptions::default() };
     let data =
         load(&[chats.to_path_buf()], model.tokenizer.as_ref(), model.template.as_ref(), &options).unwrap();
-    let config = TuneConfig::default();
+    let config = RunConfig::default();
     let n = data.examples.len();
     assert!(n >= 200);
     let (train, eval) = split(config.seed, n, config.eval_split.count(n));

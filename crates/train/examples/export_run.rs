@@ -15,7 +15,7 @@ use planish_model::AdapterSet;
 use planish_store::safetensors::{Dtype, write};
 use planish_text::{Example, LoadOptions, load, split};
 use planish_train::schedule::of;
-use planish_train::{Order, TuneConfig};
+use planish_train::{Order, RunConfig};
 use serde_json::json;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let (steps, batch_size) = (steps.parse::<usize>()?, batch_size.parse::<usize>()?);
     let out = PathBuf::from(out);
-    let config = TuneConfig { steps: Some(steps), batch_size, ..TuneConfig::default() };
+    let config = RunConfig { steps: Some(steps), batch_size, ..RunConfig::default() };
     let model = Model::open(&PathBuf::from(model))?;
     let options = LoadOptions { context: model.spec.context, ..LoadOptions::default() };
     let dataset = load(&[PathBuf::from(data)], model.tokenizer.as_ref(), model.template.as_ref(), &options)?;
@@ -57,7 +57,7 @@ fn labelled(e: &Example) -> serde_json::Value {
 
 fn write_a_init(
     model: &Model,
-    config: &TuneConfig,
+    config: &RunConfig,
     path: &std::path::Path,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let mut backend = CpuBackend::new(Isa::detect(), 1)?;

@@ -11,7 +11,7 @@ use planish_engine::{Engine, EngineOptions, Model, Precision, bench, score};
 use planish_store::process;
 use planish_text::Example;
 
-use crate::config::TuneConfig;
+use crate::config::RunConfig;
 use crate::optim::{self, OptimState};
 use crate::plan::Room;
 use crate::recipe::Recipe;
@@ -51,7 +51,7 @@ impl Training {
     ///
     /// # Errors
     /// Kind `Usage` for settings and lengths out of range; kind `Resource` for what does not fit, before it is taken.
-    pub fn new(model: Model, config: &TuneConfig, length: usize) -> Result<Training> {
+    pub fn new(model: Model, config: &RunConfig, length: usize) -> Result<Training> {
         config.check()?;
         let (sequences, process_bytes) = (config.batch_size, process::resident_bytes());
         let optim = optim::of(&config.optimizer)?;

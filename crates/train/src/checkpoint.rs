@@ -18,7 +18,7 @@ use planish_store::fs::{self, DirWriter, SealedDir};
 use planish_store::safetensors::{self, Dtype, SafeTensors, TensorSpec};
 use serde::{Deserialize, Serialize};
 
-use crate::config::TuneConfig;
+use crate::config::RunConfig;
 use crate::identity::Identity;
 use crate::numbered;
 use crate::trainer::Trainer;
@@ -66,7 +66,7 @@ pub struct Checkpoint {
     /// What its numbers depend on.
     pub identity: Identity,
     /// Its settings.
-    pub config: TuneConfig,
+    pub config: RunConfig,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -85,7 +85,7 @@ impl Checkpoint {
         path: &Path,
         engine: &Engine,
         trainer: &Trainer,
-        config: &TuneConfig,
+        config: &RunConfig,
         state: &State,
         identity: &Identity,
     ) -> Result<Checkpoint> {

@@ -73,12 +73,12 @@ pub enum OnNonfinite {
     Skip(usize),
 }
 
-/// A `tune` run. [`TuneConfig::default`] is the one table of defaults.
+/// A run. [`RunConfig::default`] is the one table of defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TuneConfig {
-    /// GGUF file or Hugging Face directory.
-    pub model: PathBuf,
+pub struct RunConfig {
+    /// The model that is trained: GGUF file or Hugging Face directory.
+    pub base: PathBuf,
     /// Training data.
     pub data: Vec<PathBuf>,
     /// Held-out data; without it `eval_split` of the training data.
@@ -167,10 +167,10 @@ pub struct TuneConfig {
     pub sample_tokens: usize,
 }
 
-impl Default for TuneConfig {
+impl Default for RunConfig {
     fn default() -> Self {
-        TuneConfig {
-            model: PathBuf::new(),
+        RunConfig {
+            base: PathBuf::new(),
             data: Vec::new(),
             eval_data: Vec::new(),
             eval_split: EvalSplit::Fraction(0.05),
@@ -218,7 +218,7 @@ impl Default for TuneConfig {
     }
 }
 
-impl TuneConfig {
+impl RunConfig {
     /// The adapter that the run trains.
     ///
     /// # Errors
@@ -347,10 +347,10 @@ impl TuneConfig {
     ///
     /// # Errors
     /// Kind `Usage` for an unknown optimizer, schedule or precision.
-    pub fn resolved(&self) -> Result<TuneConfig> {
+    pub fn resolved(&self) -> Result<RunConfig> {
         let (optim, schedule) = (optim::of(&self.optimizer)?, schedule::of(&self.schedule)?);
         let (settings, shape) = (self.optim_settings()?, self.shape(1));
-        Ok(TuneConfig {
+        Ok(RunConfig {
             betas: optim.uses.contains(&"betas").then_some(settings.betas),
             momentum: optim.uses.contains(&"momentum").then_some(settings.momentum),
             cycles: schedule.uses.contains(&"cycles").then_some(shape.cycles),
@@ -358,7 +358,7 @@ impl TuneConfig {
             lr: Some(self.peak_lr()),
             precision: Precision::of(&self.precision, Isa::detect())?.name().into(),
             // A run may be gone on with from anywhere.
-            model: absolute(&self.model),
+            base: absolute(&self.base),
             data: self.data.iter().map(|p| absolute(p)).collect(),
             eval_data: self.eval_data.iter().map(|p| absolute(p)).collect(),
             ..self.clone()

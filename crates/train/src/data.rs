@@ -7,7 +7,7 @@ use planish_base::{Error, Result};
 use planish_engine::Model;
 use planish_text::{Dataset, Encoder, Example, LoadOptions, Message, load, order, split};
 
-use crate::config::TuneConfig;
+use crate::config::RunConfig;
 
 /// The order of a run's examples: each epoch is a permutation of its own, and a batch may reach over its end.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ enum Eval {
 }
 
 impl Data {
-    pub fn load(config: &TuneConfig, model: &Model) -> Result<Data> {
+    pub fn load(config: &RunConfig, model: &Model) -> Result<Data> {
         let context = config.context.unwrap_or(model.spec.context);
         if context > model.spec.context {
             let message = format!("context {context} is above the model's {}", model.spec.context);
@@ -124,7 +124,7 @@ impl Data {
     }
 
     /// The given prompt as a user's turn, else what the first held-out example (or training example) is asked.
-    pub fn sample_prompt(&self, config: &TuneConfig, model: &Model) -> Result<Vec<u32>> {
+    pub fn sample_prompt(&self, config: &RunConfig, model: &Model) -> Result<Vec<u32>> {
         let Some(tokenizer) = &model.tokenizer else { return Ok(Vec::new()) };
         if let Some(text) = &config.sample_prompt {
             return match &model.template {

@@ -7,7 +7,7 @@ use planish_store::fs;
 use planish_text::Example;
 use serde::{Deserialize, Serialize};
 
-use crate::config::TuneConfig;
+use crate::config::RunConfig;
 use crate::data::Data;
 
 /// Hashes (SHA-256, hexadecimal) and versions: when one differs, a resumed run would be another run.
@@ -72,7 +72,7 @@ fn examples(examples: &[&Example]) -> String {
 
 /// Settings that change where and when a run writes and looks, not what it computes.
 const FREE: &[&str] = &[
-    "model",
+    "base",
     "data",
     "eval_data",
     "threads",
@@ -102,14 +102,14 @@ pub struct Difference {
 }
 
 /// All differences that matter, settings first.
-pub fn differences(before: (&TuneConfig, &Identity), now: (&TuneConfig, &Identity)) -> Vec<Difference> {
+pub fn differences(before: (&RunConfig, &Identity), now: (&RunConfig, &Identity)) -> Vec<Difference> {
     let mut found = compare(&bound(before.0), &bound(now.0));
     found.extend(compare(&fields(before.1), &fields(now.1)));
     found
 }
 
 /// The settings that decide what a run computes. (Its data are paths among the settings and hashes in the identity.)
-fn bound(config: &TuneConfig) -> Fields {
+fn bound(config: &RunConfig) -> Fields {
     fields(config).into_iter().filter(|(name, _)| !FREE.contains(&name.as_str())).collect()
 }
 
@@ -136,7 +136,7 @@ fn compare(before: &Fields, now: &Fields) -> Vec<Difference> {
 /// # Errors
 /// Kind `Usage`, with the names that it can.
 pub fn check_names(allowed: &[String]) -> Result<()> {
-    let mut known = bound(&TuneConfig::default());
+    let mut known = bound(&RunConfig::default());
     known.extend(fields(&Identity::default()));
     known.retain(|name, _| !FIXED.contains(&name.as_str()));
     match allowed.iter().find(|name| !known.contains_key(*name)) {

@@ -24,7 +24,7 @@ mod tune;
 mod watch;
 
 pub use checkpoint::{Checkpoint, State};
-pub use config::{Decay, EvalSplit, MemoryLimit, OnNonfinite, TuneConfig};
+pub use config::{Decay, EvalSplit, MemoryLimit, OnNonfinite, RunConfig};
 pub use data::Order;
 pub use identity::Identity;
 pub use optim::{OPTIMS, Optim};

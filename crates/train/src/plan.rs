@@ -8,7 +8,7 @@ use planish_store::process;
 use planish_text::{Example, Report, batch};
 use serde::Serialize;
 
-use crate::config::{MemoryLimit, TuneConfig};
+use crate::config::{MemoryLimit, RunConfig};
 use crate::data::Order;
 use crate::trainer::Trainer;
 
@@ -205,7 +205,7 @@ pub struct Room {
 
 impl Room {
     /// What the system and the settings leave.
-    pub fn new(config: &TuneConfig) -> Room {
+    pub fn new(config: &RunConfig) -> Room {
         let limit = match config.memory {
             Some(MemoryLimit::Bytes(b)) => Some(b),
             _ => None,
@@ -258,7 +258,7 @@ impl std::fmt::Display for Choice {
 }
 
 /// What may be chosen, the fastest first: smaller micro-batches cost less time than computing activations twice.
-pub fn choices(config: &TuneConfig) -> Vec<Choice> {
+pub fn choices(config: &RunConfig) -> Vec<Choice> {
     let most = config.micro_batch.min(config.batch_size);
     let sizes = || std::iter::successors(Some(most), |m| (*m > 1).then_some(m / 2));
     let of = |recompute| sizes().map(move |micro_batch| Choice { micro_batch, recompute });

@@ -9,7 +9,7 @@ use planish_engine::{
 };
 use planish_model::{AdapterSet, AdapterSpec, Trainable, WeightEntry};
 
-use crate::config::{Decay, TuneConfig};
+use crate::config::{Decay, RunConfig};
 use crate::optim::{Class, Target, Tensor};
 use crate::run_dir::RunDir;
 use crate::trainer::Trainer;
@@ -29,7 +29,7 @@ pub(crate) enum Recipe {
 
 impl Recipe {
     /// Which tensors of the base get gradients.
-    pub fn trainable(config: &TuneConfig) -> Trainable {
+    pub fn trainable(config: &RunConfig) -> Trainable {
         if config.full { Trainable::Everything } else { Trainable::Nothing }
     }
 
@@ -37,7 +37,7 @@ impl Recipe {
     ///
     /// # Errors
     /// `base` for a base of which all weights cannot be trained; kind `Resource` without memory.
-    pub fn new(engine: &mut Engine, config: &TuneConfig) -> Result<Recipe> {
+    pub fn new(engine: &mut Engine, config: &RunConfig) -> Result<Recipe> {
         if config.full {
             check_exportable(&engine.model)?;
             return Ok(Recipe::Full);
@@ -51,7 +51,7 @@ impl Recipe {
     ///
     /// # Errors
     /// Those of reading the adapter, and for one of another shape.
-    pub fn begin(&self, engine: &mut Engine, config: &TuneConfig) -> Result<()> {
+    pub fn begin(&self, engine: &mut Engine, config: &RunConfig) -> Result<()> {
         let (Recipe::Lora { set, .. }, Some(path)) = (self, &config.init_adapter) else { return Ok(()) };
         let file = AdapterFile::read(path, &engine.model, Binding::Strict)?;
         file.upload(engine, set).map_err(|e| e.in_file(path))
@@ -66,7 +66,7 @@ impl Recipe {
     }
 
     /// Every trained tensor, with the weight decay that applies to it.
-    pub fn targets(&self, engine: &Engine, config: &TuneConfig) -> Vec<Target> {
+    pub fn targets(&self, engine: &Engine, config: &RunConfig) -> Vec<Target> {
         let target = |name: String, param: planish_tape::Param| {
             let spared = config.decay == Decay::Matrices && param.view.rows == 1;
             let weight_decay = if spared { 0.0 } else { config.weight_decay as f32 };
@@ -128,7 +128,7 @@ impl Recipe {
     }
 
     /// The tensors that a run trains, before anything is loaded.
-    pub fn tensors(model: &Model, config: &TuneConfig) -> Result<Vec<Tensor>> {
+    pub fn tensors(model: &Model, config: &RunConfig) -> Result<Vec<Tensor>> {
         if config.full {
             let entries = model.weights.entries.iter();
             let tensor = |(name, e): (&String, &WeightEntry)| Tensor {
@@ -151,7 +151,7 @@ impl Recipe {
     }
 
     /// Values that a run trains, before anything is loaded.
-    pub fn trained(model: &Model, config: &TuneConfig) -> Result<u64> {
+    pub fn trained(model: &Model, config: &RunConfig) -> Result<u64> {
         if config.full {
             return Ok(model.spec.parameters());
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use planish_base::Result;
 
 use crate::checkpoint::{self, Checkpoint};
-use crate::config::TuneConfig;
+use crate::config::RunConfig;
 use crate::run_dir::RunDir;
 
 /// The directory of a run, held against other processes, and its newest checkpoint that passes all checks.
@@ -16,7 +16,7 @@ pub struct Resumed {
     pub(crate) checkpoint: Option<Checkpoint>,
     /// What the user should know of what was found.
     pub(crate) warnings: Vec<String>,
-    config: TuneConfig,
+    config: RunConfig,
 }
 
 impl Resumed {
@@ -42,7 +42,7 @@ impl Resumed {
     }
 
     /// The settings of the newest checkpoint, or before there is one those that the run was begun with.
-    pub fn config(&self) -> &TuneConfig {
+    pub fn config(&self) -> &RunConfig {
         &self.config
     }
 }

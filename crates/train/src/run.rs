@@ -8,7 +8,7 @@ use planish_engine::{Engine, EngineOptions, Model, Precision, score};
 use planish_store::process;
 use planish_text::Example;
 
-use crate::config::{TuneConfig, check_steps};
+use crate::config::{RunConfig, check_steps};
 use crate::data::{Data, Order};
 use crate::identity::Identity;
 use crate::optim::{self, OptimState};
@@ -20,7 +20,7 @@ use crate::trainer::Trainer;
 /// All that a step needs.
 pub(crate) struct Run {
     /// The settings, with what `--memory` chose.
-    pub config: TuneConfig,
+    pub config: RunConfig,
     pub data: Data,
     pub engine: Engine,
     pub recipe: Recipe,
@@ -37,9 +37,9 @@ impl Run {
     ///
     /// # Errors
     /// Kind `Input` for model and data; kind `Resource`, with settings that would fit, for a run that does not.
-    pub fn new(config: &TuneConfig) -> Result<Run> {
+    pub fn new(config: &RunConfig) -> Result<Run> {
         let config = config.resolved()?;
-        let model = Model::open(&config.model)?;
+        let model = Model::open(&config.base)?;
         let data = Data::load(&config, &model)?;
         // Before anything is allocated for the run, so that nothing is counted twice.
         let process_bytes = process::resident_bytes();
@@ -194,7 +194,7 @@ impl Run {
     }
 }
 
-fn options(config: &TuneConfig, data: &Data, context: usize, prompt: usize) -> Result<EngineOptions> {
+fn options(config: &RunConfig, data: &Data, context: usize, prompt: usize) -> Result<EngineOptions> {
     let sample_room = prompt + config.sample_tokens;
     let tokens = data.context * config.micro_batch.min(config.batch_size);
     let isa = Isa::detect();

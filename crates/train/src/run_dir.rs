@@ -12,7 +12,7 @@ use planish_compute::Program;
 use planish_store::fs::{self, Lock};
 use serde_json::json;
 
-use crate::config::TuneConfig;
+use crate::config::RunConfig;
 use crate::events::{Events, SCHEMA};
 use crate::numbered;
 
@@ -75,7 +75,7 @@ impl RunDir {
     ///
     /// # Errors
     /// `config` for a broken file.
-    pub fn config(&self) -> Result<TuneConfig> {
+    pub fn config(&self) -> Result<RunConfig> {
         let file = self.path.join(CONFIG);
         let text = fs::read_text_bounded(&file, CONFIG_LIMIT)?;
         toml::from_str(&text)
@@ -180,7 +180,7 @@ impl RunDir {
     ///
     /// # Errors
     /// Kind `Resource` when it cannot be written.
-    pub fn write_config(&self, config: &TuneConfig) -> Result<()> {
+    pub fn write_config(&self, config: &RunConfig) -> Result<()> {
         self.write_text(CONFIG, &config.to_toml()?)
     }
 

@@ -8,7 +8,7 @@ use planish_store::{fs, process};
 use serde_json::{Value, json};
 
 use crate::checkpoint::{self, Checkpoint, State};
-use crate::config::TuneConfig;
+use crate::config::RunConfig;
 use crate::events::{Events, SCHEMA, now};
 use crate::identity;
 use crate::plan::{Disk, Plan};
@@ -128,13 +128,13 @@ impl Tuned {
     }
 }
 
-/// Fine-tunes `config.model` on `config.data` and writes a run.
+/// Fine-tunes `config.base` on `config.data` and writes a run.
 ///
 /// # Errors
 /// Kind `Usage` for settings, `Input` for model and data, `Resource` for memory and disk, `Diverged` for a loss that is
 /// not finite.
 pub fn tune(
-    config: &TuneConfig,
+    config: &RunConfig,
     start: Start,
     cancel: &CancelToken,
     observer: &mut dyn Observer,

@@ -6,7 +6,7 @@
 mod common;
 
 use planish_base::{CancelToken, TypeId};
-use planish_train::{EvalSplit, Observer, Start, StepReport, TuneConfig, tune};
+use planish_train::{EvalSplit, Observer, RunConfig, Start, StepReport, tune};
 use tempfile::TempDir;
 
 /// Bytes of this process that are no file's.
@@ -33,8 +33,8 @@ fn memory_is_flat_from_step_10_on() {
     let (model, data) = (dir.path().join("tiny.gguf"), dir.path().join("data.jsonl"));
     common::write_model(&model, TypeId::Q8_0);
     common::write_data(&data, &common::examples(12));
-    let config = TuneConfig {
-        model,
+    let config = RunConfig {
+        base: model,
         data: vec![data],
         eval_split: EvalSplit::Count(1),
         steps: Some(20_000),
@@ -45,9 +45,9 @@ fn memory_is_flat_from_step_10_on() {
         save_every: Some(9),
         sample_every: Some(8),
         lr: Some(1e-4),
-        ..TuneConfig::default()
+        ..RunConfig::default()
     };
-    let config = TuneConfig { eval_every: Some(500), save_every: Some(1_000), ..config };
+    let config = RunConfig { eval_every: Some(500), save_every: Some(1_000), ..config };
     let mut growth = Growth::default();
     let start = Start::New { out: dir.path().join("run"), run_id: "memory".into() };
     tune(&config, start, &CancelToken::new(), &mut growth).unwrap();

@@ -10,7 +10,7 @@ use planish_model::{AdapterSet, AdapterSpec, LinearId, ROLES, Role, Trainable};
 use planish_text::Example;
 use planish_train::optim::{Class, OptimState, Target};
 use planish_train::{
-    EvalSplit, OPTIMS, Observer, OnNonfinite, Optim, Start, StepReport, Trainer, TuneConfig, tune,
+    EvalSplit, OPTIMS, Observer, OnNonfinite, Optim, RunConfig, Start, StepReport, Trainer, tune,
 };
 use tempfile::TempDir;
 
@@ -177,17 +177,17 @@ fn a_step_may_be_left_out() {
     examples.iter_mut().for_each(|e| e.ids.iter_mut().for_each(|id| *id %= 63));
     examples[5].ids[2] = 63;
     common::write_data(&data, &examples);
-    let config = TuneConfig {
-        model,
+    let config = RunConfig {
+        base: model,
         data: vec![data],
         eval_split: EvalSplit::Count(0),
         epochs: 2.0,
         batch_size: 1,
-        ..TuneConfig::default()
+        ..RunConfig::default()
     };
     let run = |on_nonfinite, name: &str| {
         let mut seen = Warnings(Vec::new(), Vec::new());
-        let config = TuneConfig { on_nonfinite, ..config.clone() };
+        let config = RunConfig { on_nonfinite, ..config.clone() };
         let start = Start::New { out: dir.path().join(name), run_id: name.into() };
         let result = tune(&config, start, &CancelToken::new(), &mut seen);
         (result, seen)

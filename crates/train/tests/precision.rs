@@ -4,7 +4,7 @@
 mod common;
 
 use planish_base::{CancelToken, TypeId};
-use planish_train::{EvalSplit, Observer, Start, StepReport, TuneConfig, tune};
+use planish_train::{EvalSplit, Observer, RunConfig, Start, StepReport, tune};
 use tempfile::TempDir;
 
 #[derive(Default)]
@@ -23,9 +23,9 @@ impl Losses {
     }
 }
 
-fn losses(config: &TuneConfig, precision: &str) -> Losses {
+fn losses(config: &RunConfig, precision: &str) -> Losses {
     let dir = TempDir::new().unwrap();
-    let config = TuneConfig { precision: precision.into(), ..config.clone() };
+    let config = RunConfig { precision: precision.into(), ..config.clone() };
     let mut losses = Losses::default();
     let start = Start::New { out: dir.path().join("run"), run_id: precision.into() };
     tune(&config, start, &CancelToken::new(), &mut losses).unwrap();
@@ -39,8 +39,8 @@ fn after_200_steps_the_loss_is_that_of_f32() {
         let (model, data) = (dir.path().join("tiny.gguf"), dir.path().join("data.jsonl"));
         common::write_model(&model, TypeId::Q8_0);
         common::write_data(&data, &common::examples(40));
-        let config = TuneConfig {
-            model,
+        let config = RunConfig {
+            base: model,
             data: vec![data],
             eval_split: EvalSplit::Count(0),
             full,
@@ -49,7 +49,7 @@ fn after_200_steps_the_loss_is_that_of_f32() {
             // At twice this rate runs of all weights end 1.5 % apart to either side, whichever the seed.
             lr: Some(1e-3),
             sample_tokens: 0,
-            ..TuneConfig::default()
+            ..RunConfig::default()
         };
         let [f32, bf16] = ["f32", "bf16"].map(|precision| losses(&config, precision));
         let difference = bf16.end() / f32.end() - 1.0;

@@ -16,7 +16,7 @@ use planish_engine::Engine;
 use planish_model::{AdapterSet, AdapterSpec, ROLES, Trainable};
 use planish_text::Example;
 use planish_train::optim::{Class, OptimSettings, OptimState, Slot, Target};
-use planish_train::{Checkpoint, Identity, OPTIMS, Optim, State, Trainer, TuneConfig};
+use planish_train::{Checkpoint, Identity, OPTIMS, Optim, RunConfig, State, Trainer};
 use tempfile::TempDir;
 
 const STEPS: usize = 12;
@@ -67,7 +67,7 @@ impl Run {
     fn save(&self, path: &Path, step: usize) {
         let state = State { step, updates: self.trainer.updates(), ..State::default() };
         let identity = Identity { base: "tiny".into(), ..Identity::default() };
-        let config = TuneConfig::default();
+        let config = RunConfig::default();
         Checkpoint::save(path, &self.engine, &self.trainer, &config, &state, &identity).unwrap();
     }
 

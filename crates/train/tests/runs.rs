@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use planish_base::{CancelToken, Kind, Result, TypeId};
 use planish_engine::score::Summary;
 use planish_train::{
-    EvalSplit, OPTIMS, Observer, Outcome, Resumed, Start, StepReport, TuneConfig, Tuned, tune,
+    EvalSplit, OPTIMS, Observer, Outcome, Resumed, RunConfig, Start, StepReport, Tuned, tune,
 };
 use tempfile::TempDir;
 
 /// A folder with the tiny model, data, and runs.
 struct Place {
     dir: TempDir,
-    config: TuneConfig,
+    config: RunConfig,
 }
 
 /// Sees what happens; cancels after a step.
@@ -50,8 +50,8 @@ impl Place {
         let dir = TempDir::new().unwrap();
         common::write_model(&dir.path().join("tiny.gguf"), TypeId::Q8_0);
         common::write_data(&dir.path().join("data.jsonl"), &common::examples(11));
-        let config = TuneConfig {
-            model: dir.path().join("tiny.gguf"),
+        let config = RunConfig {
+            base: dir.path().join("tiny.gguf"),
             data: vec![dir.path().join("data.jsonl")],
             eval_split: EvalSplit::Count(2),
             rank: 4,
@@ -62,7 +62,7 @@ impl Place {
             seed: 1,
             save_every: Some(4),
             eval_every: Some(3),
-            ..TuneConfig::default()
+            ..RunConfig::default()
         };
         Place { dir, config }
     }
@@ -76,25 +76,19 @@ impl Place {
         Self::go(&self.config, start, watcher)
     }
 
-    fn resume(
-        &self,
-        config: &TuneConfig,
-        name: &str,
-        allow: &[&str],
-        watcher: &mut Watcher,
-    ) -> Result<Tuned> {
+    fn resume(&self, config: &RunConfig, name: &str, allow: &[&str], watcher: &mut Watcher) -> Result<Tuned> {
         let allow = allow.iter().map(|s| (*s).to_string()).collect();
         let run = Box::new(Resumed::open(&self.path(name))?);
         Self::go(config, Start::Resume { run, allow }, watcher)
     }
 
-    fn go(config: &TuneConfig, start: Start, watcher: &mut Watcher) -> Result<Tuned> {
+    fn go(config: &RunConfig, start: Start, watcher: &mut Watcher) -> Result<Tuned> {
         let cancel = watcher.cancel.clone();
         tune(config, start, &cancel, watcher)
     }
 
     /// The settings that a resumed run takes.
-    fn stored(&self, name: &str) -> TuneConfig {
+    fn stored(&self, name: &str) -> RunConfig {
         Resumed::open(&self.path(name)).unwrap().config().clone()
     }
 
@@ -159,7 +153,7 @@ fn a_full_run_resumes_bit_for_bit_twice() {
     interrupted_equals_uninterrupted(&place);
     // Its result is a whole model, which can be tuned in turn.
     let trained = place.path("a/weights/step_20.gguf");
-    place.config = TuneConfig { model: trained, full: false, ..place.config.clone() };
+    place.config = RunConfig { base: trained, full: false, ..place.config.clone() };
     place.start("c", &mut Watcher::default()).unwrap();
 }
 
@@ -167,7 +161,7 @@ fn a_full_run_resumes_bit_for_bit_twice() {
 fn another_run_is_refused_with_a_list() {
     let place = Place::new();
     place.cancelled("run", 4);
-    let refused = |change: &dyn Fn(&mut TuneConfig), allow: &[&str]| {
+    let refused = |change: &dyn Fn(&mut RunConfig), allow: &[&str]| {
         let mut config = place.config.clone();
         change(&mut config);
         let error = place.resume(&config, "run", allow, &mut Watcher::default()).unwrap_err();
@@ -198,12 +192,12 @@ fn another_run_is_refused_with_a_list() {
     assert!(message.contains("data was "), "{message}");
     assert!(hint.contains("--allow data"), "{hint}");
     common::write_model(&place.path("other.gguf"), TypeId::F16);
-    let (message, _) = refused(&|c| c.model = place.path("other.gguf"), &[]);
+    let (message, _) = refused(&|c| c.base = place.path("other.gguf"), &[]);
     assert!(message.contains("base was "), "{message}");
     // What does not change the numbers is free, and what does may be allowed.
-    let free = TuneConfig { threads: 3, keep: 4, save_every: Some(1), ..place.config.clone() };
+    let free = RunConfig { threads: 3, keep: 4, save_every: Some(1), ..place.config.clone() };
     place.resume(&free, "run", &[], &mut Watcher::default()).unwrap();
-    let other = TuneConfig { steps: Some(22), lr: Some(1e-3), ..place.config.clone() };
+    let other = RunConfig { steps: Some(22), lr: Some(1e-3), ..place.config.clone() };
     let tuned = place.resume(&other, "run", &["lr", "steps"], &mut Watcher::default()).unwrap();
     assert_eq!(tuned.steps, 22);
 }
@@ -253,7 +247,7 @@ fn a_run_without_checkpoint_begins_again_and_a_folder_without_run_is_refused() {
 fn a_change_that_was_allowed_is_kept_with_the_checkpoint() {
     let place = Place::new();
     place.cancelled("run", 4);
-    let changed = TuneConfig { lr: Some(1e-3), ..place.config.clone() };
+    let changed = RunConfig { lr: Some(1e-3), ..place.config.clone() };
     let before = place.stored("run");
     assert_eq!(before.lr, place.config.lr);
     let mut watcher = Watcher { cancel_after: Some(9), ..Watcher::default() };
@@ -303,7 +297,7 @@ fn long_runs_are_planned_at_once() {
     let place = Place::new();
     let plan = |steps: Option<usize>, epochs: f64| {
         let mut seen = Planned::default();
-        let config = TuneConfig { steps, epochs, ..place.config.clone() };
+        let config = RunConfig { steps, epochs, ..place.config.clone() };
         let start = Start::Plan { out: place.path("p") };
         tune(&config, start, &CancelToken::new(), &mut seen).map(|_| seen.0)
     };
@@ -337,7 +331,7 @@ fn two_trainers_do_not_share_a_directory() {
 fn a_run_stops_when_the_held_out_loss_falls_no_more() {
     let mut place = Place::new();
     // A rate that makes it worse from the start.
-    place.config = TuneConfig {
+    place.config = RunConfig {
         lr: Some(0.5),
         schedule: "constant".into(),
         warmup: Some(0),
@@ -361,7 +355,7 @@ fn a_run_stops_when_the_held_out_loss_falls_no_more() {
 fn training_can_start_from_an_adapter() {
     let mut place = Place::new();
     let first = place.start("a", &mut Watcher::default()).unwrap();
-    place.config = TuneConfig { init_adapter: first.weights, ..place.config.clone() };
+    place.config = RunConfig { init_adapter: first.weights, ..place.config.clone() };
     let second = place.start("b", &mut Watcher::default()).unwrap();
     let (before, after) = (second.eval.unwrap().0, first.eval.unwrap().1);
     assert_eq!(before.total.to_bits(), after.total.to_bits());
@@ -383,7 +377,7 @@ fn training_can_start_from_an_adapter() {
 fn every_optimizer_goes_through_a_whole_run() {
     for (optim, full) in OPTIMS.iter().flat_map(|o| [(o, false), (o, true)]) {
         let mut place = Place::new();
-        place.config = TuneConfig {
+        place.config = RunConfig {
             optimizer: optim.name.into(),
             full,
             steps: Some(9),
@@ -400,7 +394,7 @@ fn every_optimizer_goes_through_a_whole_run() {
         assert!(place.weights("a", 9) == place.weights("b", 9), "{} {full}", optim.name);
         // What was not given is in the run's file, so that a later release with other defaults goes on the same way.
         let text = std::fs::read_to_string(place.path("a/config.toml")).unwrap();
-        let stored: TuneConfig = toml::from_str(&text).unwrap();
+        let stored: RunConfig = toml::from_str(&text).unwrap();
         let expected = |name: &str| optim.uses.contains(&name);
         assert_eq!(stored.betas, expected("betas").then_some(optim.usual.betas));
         assert_eq!(stored.momentum, expected("momentum").then_some(optim.usual.momentum));
@@ -409,8 +403,8 @@ fn every_optimizer_goes_through_a_whole_run() {
 
 #[test]
 fn settings_that_mean_nothing_are_refused() {
-    let refused = |change: fn(&mut TuneConfig)| {
-        let mut config = TuneConfig::default();
+    let refused = |change: fn(&mut RunConfig)| {
+        let mut config = RunConfig::default();
         change(&mut config);
         let error = config.check().unwrap_err();
         assert_eq!(error.kind(), Kind::Usage);

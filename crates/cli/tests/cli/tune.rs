@@ -65,7 +65,7 @@ fn flags_win_over_the_file_and_the_file_over_defaults() {
     let place = place();
     let data = place.path("data.jsonl").display().to_string();
     let model = place.path("tiny.gguf").display().to_string();
-    place.write("c.toml", format!("model = {model:?}\ndata = [{data:?}]\nsteps = 3\nbatch_size = 2\n"));
+    place.write("c.toml", format!("base = {model:?}\ndata = [{data:?}]\nsteps = 3\nbatch_size = 2\n"));
     let plan = |args: &[&str]| {
         let all = [&["tune", "--config", "@c.toml", "--dry-run", "--json"], args].concat();
         place.run(&all).json()[0]["plan"].clone()

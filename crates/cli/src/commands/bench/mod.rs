@@ -12,7 +12,7 @@ use planish_engine::bench::{self, Samples};
 use planish_engine::{Engine, EngineOptions, Model, Precision};
 use planish_model::Trainable;
 use planish_store::process;
-use planish_train::TuneConfig;
+use planish_train::RunConfig;
 use planish_train::bench::Training;
 
 use crate::Context;
@@ -235,7 +235,7 @@ fn generation(args: &Args, path: &Path, parts: &[Part], cx: &Context, report: &m
 }
 
 fn train(args: &Args, path: &Path, full: bool, cx: &Context, report: &mut Report) -> Result<()> {
-    let config = TuneConfig {
+    let config = RunConfig {
         full,
         rank: args.rank,
         targets: args.targets.clone(),
@@ -243,7 +243,7 @@ fn train(args: &Args, path: &Path, full: bool, cx: &Context, report: &mut Report
         micro_batch: args.batch,
         threads: args.threads(),
         precision: args.precision.clone(),
-        ..TuneConfig::default()
+        ..RunConfig::default()
     };
     let model = Model::open(path)?;
     let context = args.context(&model)?;

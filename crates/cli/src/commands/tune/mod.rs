@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use planish_base::{Error, Kind, Result};
 use planish_engine::score::Summary;
-use planish_train::{Outcome, Resumed, RunDir, Start, TuneConfig, Tuned};
+use planish_train::{Outcome, Resumed, RunConfig, RunDir, Start, Tuned};
 use serde_json::{Value, json};
 
 use crate::Context;
@@ -82,7 +82,7 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     }
 }
 
-fn fresh(args: &Args) -> Result<(TuneConfig, PathBuf, Start)> {
+fn fresh(args: &Args) -> Result<(RunConfig, PathBuf, Start)> {
     let config = args.settings.resolve(None)?;
     let run_id = args.run_id.clone().or_else(env::run_id).unwrap_or_else(|| format!("tune-{}", stamp()));
     check_id(&run_id)?;
@@ -103,7 +103,7 @@ fn check_id(id: &str) -> Result<()> {
     }
 }
 
-fn resumed(args: &Args, named: Option<&Path>) -> Result<(TuneConfig, PathBuf, Start)> {
+fn resumed(args: &Args, named: Option<&Path>) -> Result<(RunConfig, PathBuf, Start)> {
     let dir = match named.map(Path::to_path_buf).or_else(env::run_dir) {
         Some(dir) => dir,
         None => RunDir::newest(Path::new("runs"))?,
@@ -138,7 +138,7 @@ fn object(tuned: &Tuned, dir: &Path) -> Value {
     }})
 }
 
-fn print(tuned: &Tuned, config: &TuneConfig, dir: &Path, out: &mut Out) -> Result<()> {
+fn print(tuned: &Tuned, config: &RunConfig, dir: &Path, out: &mut Out) -> Result<()> {
     out.line(&format!("run       {}", dir.display()))?;
     let loss = tuned.final_loss.map_or_else(String::new, |l| format!(", last loss {l:.4}"));
     let skipped = if tuned.skipped > 0 { format!(", {} left out", tuned.skipped) } else { String::new() };
@@ -154,7 +154,7 @@ fn print(tuned: &Tuned, config: &TuneConfig, dir: &Path, out: &mut Out) -> Resul
     }
     out.line(&format!("memory    {} at most, {} planned", mb(tuned.peak_bytes), mb(tuned.planned_bytes)))?;
     let Some(weights) = &tuned.weights else { return Ok(()) };
-    let (base, weights) = (config.model.display(), weights.display());
+    let (base, weights) = (config.base.display(), weights.display());
     let modelfile = dir.join("Modelfile");
     match &tuned.peft {
         Some(peft) => {

@@ -8,7 +8,7 @@ use planish_engine::Precision;
 use planish_store::fs;
 use planish_text::LengthPolicy;
 use planish_train::optim::OptimSettings;
-use planish_train::{Decay, EvalSplit, MemoryLimit, OPTIMS, OnNonfinite, SCHEDULES, Shape, TuneConfig};
+use planish_train::{Decay, EvalSplit, MemoryLimit, OPTIMS, OnNonfinite, RunConfig, SCHEDULES, Shape};
 
 use crate::env;
 use crate::flags::{available_threads, length_policy};
@@ -194,8 +194,8 @@ pub struct Settings {
 }
 
 /// The one table of defaults, so that the help cannot say anything else.
-fn table() -> TuneConfig {
-    TuneConfig::default()
+fn table() -> RunConfig {
+    RunConfig::default()
 }
 
 fn or_default(text: &str, default: impl std::fmt::Display) -> String {
@@ -223,7 +223,7 @@ fn decay() -> impl TypedValueParser<Value = Decay> {
 }
 
 fn learning_rates() -> String {
-    let full = TuneConfig { full: true, ..table() };
+    let full = RunConfig { full: true, ..table() };
     let others = OPTIMS.iter().filter(|o| o.rate != 1.0);
     let times = others.map(|o| format!("; times {} for {}", o.rate, o.name)).collect::<String>();
     format!("{:e}, with --full {:e}{times}", table().peak_lr(), full.peak_lr())
@@ -291,20 +291,20 @@ impl Settings {
     ///
     /// # Errors
     /// Kind `Usage` for a broken file or a missing model.
-    pub fn resolve(&self, stored: Option<TuneConfig>) -> Result<TuneConfig> {
+    pub fn resolve(&self, stored: Option<RunConfig>) -> Result<RunConfig> {
         let mut c = match (&self.config, stored) {
             (Some(path), _) => read(path)?,
             (None, Some(stored)) => stored,
-            (None, None) => TuneConfig { threads: available_threads(), ..TuneConfig::default() },
+            (None, None) => RunConfig { threads: available_threads(), ..RunConfig::default() },
         };
-        set(&mut c.model, &self.model);
+        set(&mut c.base, &self.model);
         if !self.data.is_empty() {
             c.data.clone_from(&self.data);
         }
         if !self.eval_data.is_empty() {
             c.eval_data.clone_from(&self.eval_data);
         }
-        if c.model.as_os_str().is_empty() || c.data.is_empty() {
+        if c.base.as_os_str().is_empty() || c.data.is_empty() {
             return Err(Error::usage("model", "neither the command line nor the file names model and data"));
         }
         c.full |= self.full;
@@ -368,13 +368,13 @@ fn set<T: Clone>(field: &mut T, flag: &Option<T>) {
     }
 }
 
-fn read(path: &Path) -> Result<TuneConfig> {
+fn read(path: &Path) -> Result<RunConfig> {
     let text = fs::read_text_bounded(path, CONFIG_LIMIT)?;
     let broken = |e: toml::de::Error| {
         let line = e.span().map_or(1, |s| text[..s.start.min(text.len())].matches('\n').count() + 1);
         Error::usage("config", format!("{}:{line}: {}", path.display(), e.message()))
     };
-    let mut config: TuneConfig = toml::from_str(&text).map_err(broken)?;
+    let mut config: RunConfig = toml::from_str(&text).map_err(broken)?;
     let table: toml::Table = toml::from_str(&text).map_err(broken)?;
     if !table.contains_key("threads") {
         config.threads = available_threads();
