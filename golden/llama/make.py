@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tiny random llamas with logits, gradients and training curves. See ../README.md for the layout.
+"""Writes tiny random llamas and models shaped like them with logits, gradients and training curves. See ../README.md for the layout.
 
 usage: make.py        (needs torch 2.15, transformers 5.24, peft 0.21; writes beside itself)
 
@@ -20,8 +20,8 @@ os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 import peft  # noqa: E402
 import torch  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
-from torch.nn.functional import cross_entropy, linear, log_softmax, silu  # noqa: E402
-from transformers import LlamaForCausalLM  # noqa: E402
+from torch.nn.functional import cross_entropy, gelu, linear, log_softmax, silu  # noqa: E402
+from transformers import AutoModelForCausalLM  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 COMMON = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "vocab_size": 96,
@@ -40,8 +40,15 @@ CASES = {
     "llama3_rope": COMMON | {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 48,
                              "max_position_embeddings": 256, "tie_word_embeddings": True, "rope_theta": 10000.0,
                              "rope_scaling": LLAMA3, "torch_dtype": "float32"},
+    "qwen3": COMMON | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "num_attention_heads": 4,
+                       "num_key_value_heads": 2, "head_dim": 12, "intermediate_size": 80, "max_position_embeddings": 64,
+                       "tie_word_embeddings": True, "rope_theta": 10000.0, "dtype": "float32"},
+    "gelu_bias": COMMON | {"hidden_act": "gelu_pytorch_tanh", "num_attention_heads": 4, "num_key_value_heads": 4,
+                           "head_dim": 8, "intermediate_size": 80, "max_position_embeddings": 64,
+                           "tie_word_embeddings": False, "rope_theta": 10000.0, "attention_bias": True, "dtype": "float32"},
 }
-SHAPES = {"tied_gqa": (2, 24), "untied_mha": (2, 24), "llama3_rope": (1, 48)}
+SHAPES = {"llama3_rope": (1, 48)}
+SHAPE = (2, 24)
 STEPS = 10
 
 
@@ -69,6 +76,9 @@ def logits_of(c, w, ids, lora=None, scale=0.0):
     angle = torch.arange(t, dtype=x.dtype)[:, None] * inverse_frequencies(c).to(x.dtype)[None]
     cos, sin = torch.cat([angle.cos()] * 2, -1), torch.cat([angle.sin()] * 2, -1)
 
+    def act(v):
+        return silu(v) if c["hidden_act"] == "silu" else gelu(v, approximate="tanh")
+
     def rope(v):
         return v * cos + torch.cat([-v[..., d // 2 :], v[..., : d // 2]], -1) * sin
 
@@ -76,7 +86,7 @@ def logits_of(c, w, ids, lora=None, scale=0.0):
         return v * torch.rsqrt(v.pow(2).mean(-1, keepdim=True) + c["rms_norm_eps"]) * w[name]
 
     def project(v, name):
-        y = linear(v, w[name + ".weight"])
+        y = linear(v, w[name + ".weight"], w.get(name + ".bias"))
         if lora is not None:
             p = "base_model.model." + name
             y = y + scale * linear(linear(v, lora[p + ".lora_A.weight"]), lora[p + ".lora_B.weight"])
@@ -87,12 +97,14 @@ def logits_of(c, w, ids, lora=None, scale=0.0):
         p = f"model.layers.{i}."
         h = norm(x, p + "input_layernorm.weight")
         q, k, v = (project(h, p + f"self_attn.{s}_proj").view(b, t, -1, d).transpose(1, 2) for s in "qkv")
+        if c["model_type"] == "qwen3":
+            q, k = norm(q, p + "self_attn.q_norm.weight"), norm(k, p + "self_attn.k_norm.weight")
         q, k = rope(q), rope(k)
         k, v = (s.repeat_interleave(n_h // n_kv, 1) for s in (k, v))
         a = torch.softmax(q @ k.transpose(2, 3) / d**0.5 + mask, -1) @ v
         x = x + project(a.transpose(1, 2).reshape(b, t, -1), p + "self_attn.o_proj")
         h = norm(x, p + "post_attention_layernorm.weight")
-        x = x + project(silu(project(h, p + "mlp.gate_proj")) * project(h, p + "mlp.up_proj"), p + "mlp.down_proj")
+        x = x + project(act(project(h, p + "mlp.gate_proj")) * project(h, p + "mlp.up_proj"), p + "mlp.down_proj")
     head = w.get("lm_head.weight", w["model.embed_tokens.weight"])
     return norm(x, "model.norm.weight") @ head.T
 
@@ -134,6 +146,8 @@ def random_weights(c, seed):
         shapes |= {p + "input_layernorm": (d,), p + "self_attn.q_proj": (q, d), p + "self_attn.k_proj": (k, d),
                    p + "self_attn.v_proj": (k, d), p + "self_attn.o_proj": (d, q), p + "post_attention_layernorm": (d,),
                    p + "mlp.gate_proj": (f, d), p + "mlp.up_proj": (f, d), p + "mlp.down_proj": (d, f)}
+        if c["model_type"] == "qwen3":
+            shapes |= {p + "self_attn.q_norm": (e,), p + "self_attn.k_norm": (e,)}
     shapes["model.norm"] = (d,)
     if not c["tie_word_embeddings"]:
         shapes["lm_head"] = (c["vocab_size"], d)
@@ -142,7 +156,11 @@ def random_weights(c, seed):
         matrix = len(s) > 1
         return torch.randn(s, generator=g) * (0.25 if matrix else 0.1) + (0.0 if matrix else 1.0)
 
-    return {n + ".weight": draw(s) for n, s in shapes.items()}
+    weights = {n + ".weight": draw(s) for n, s in shapes.items()}
+    if c["attention_bias"]:
+        linears = [n for n in shapes if ".self_attn." in n]
+        weights |= {n + ".bias": torch.randn(shapes[n][0], generator=g) * 0.1 for n in linears}
+    return weights
 
 
 def agree(name, got, want, bound):
@@ -158,8 +176,8 @@ def base_case(name, c, seed):
     weights = random_weights(c, seed)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     g = torch.Generator().manual_seed(seed + 1)
-    ids = torch.randint(3, c["vocab_size"], SHAPES[name], generator=g)
-    batches = [torch.randint(3, c["vocab_size"], SHAPES[name], generator=g) for _ in range(3)]
+    ids = torch.randint(3, c["vocab_size"], SHAPES.get(name, SHAPE), generator=g)
+    batches = [torch.randint(3, c["vocab_size"], SHAPES.get(name, SHAPE), generator=g) for _ in range(3)]
 
     w = as_f64(weights, True)
     logits = logits_of(c, w, ids)
@@ -168,7 +186,7 @@ def base_case(name, c, seed):
     grads = {"grad." + n: p.grad.clone() for n, p in w.items()}
     save_file({"logits": logits.detach().contiguous(), **grads}, folder / "expected.safetensors")
 
-    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     model.config.use_cache = False
     hf = model(input_ids=ids).logits
     mean_loss(hf, ids).backward()

@@ -26,6 +26,10 @@ fn attention(cx: &mut Pass, s: &Layer, p: &LayerParams, x_nd: Var) -> Var {
     let q_nhe = cx.tape.columns(qkv_n, 0, he);
     let k_nke = cx.tape.columns(qkv_n, he, ke);
     let v_nke = cx.tape.columns(qkv_n, he + ke, ke);
+    let (q_nhe, k_nke) = match &p.qk_norm {
+        Some([q_norm, k_norm]) => (norm(cx.tape, q_nhe, q_norm), norm(cx.tape, k_nke, k_norm)),
+        None => (q_nhe, k_nke),
+    };
     let q_nhe = rope(cx.tape, q_nhe, cx.batch.positions, &cx.rotary(s));
     let k_nke = rope(cx.tape, k_nke, cx.batch.positions, &cx.rotary(s));
     let a_nhe = cx.attend(s, q_nhe, k_nke, v_nke);

@@ -41,6 +41,8 @@ pub struct LayerParams {
     pub attn_norm: Norm,
     /// Query, key and value projections.
     pub qkv: [LinearParams; 3],
+    /// Of each head's query and key, before they are rotated.
+    pub qk_norm: Option<[Norm; 2]>,
     /// Attention output.
     pub out: LinearParams,
     /// Before the MLP.
@@ -63,8 +65,10 @@ pub struct Named {
 /// All parameters of a model.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// [vocabulary, width].
+    /// [vocabulary, width], or as wide as the lens reads.
     pub embedding: Param,
+    /// From the width of the embedding to that of the model: weight [width, donor width] and bias [1, width].
+    pub lens: Option<(Param, Param)>,
     /// Blocks.
     pub layers: Vec<LayerParams>,
     /// After the last block.
@@ -102,12 +106,12 @@ impl Params {
             named: Vec::new(),
             used: BTreeSet::new(),
         };
-        let embedding = loader.tensor("token_embd.weight", spec.vocab, spec.width)?;
+        let (embedding, lens) = loader.embedding()?;
         let head = match spec.tied {
             true => embedding,
             false => loader.tensor("output.weight", spec.vocab, spec.width)?,
         };
-        let norm = loader.norm("output_norm.weight")?;
+        let norm = loader.norm("output_norm.weight", spec.width)?;
         let layers = (0..spec.layers.len()).map(|i| loader.layer(i)).collect::<Result<Vec<_>>>()?;
         loader.refuse_unused()?;
         let named = loader.named;
@@ -115,7 +119,7 @@ impl Params {
         let table = rotary::table(&spec.rope, width, context);
         let rope = View::new(backend.alloc((table.len() * 4) as u64)?, 0, context, width, TypeId::F32);
         backend.upload_f32(&rope, &table);
-        Ok(Params { embedding, layers, norm, head, rope, named })
+        Ok(Params { embedding, lens, layers, norm, head, rope, named })
     }
 
     /// Every tensor that has a gradient.
@@ -136,14 +140,33 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
+    /// The table, and the lens that looks at it. A lens exists so that the table stays as it is.
+    fn embedding(&mut self) -> Result<(Param, Option<(Param, Param)>)> {
+        let (name, vocab, width) = ("token_embd.weight", self.spec.vocab, self.spec.width);
+        let Some(donor) = self.spec.lens else { return Ok((self.tensor(name, vocab, width)?, None)) };
+        if self.spec.tied {
+            return Err(Error::input("lens", "a model with a projection lens needs a head of its own"));
+        }
+        let trainable = std::mem::replace(&mut self.trainable, Trainable::Nothing);
+        let table = self.tensor(name, vocab, donor)?;
+        self.trainable = trainable;
+        let lens = (self.tensor("lens.proj.weight", width, donor)?, self.tensor("lens.proj.bias", 1, width)?);
+        Ok((table, Some(lens)))
+    }
+
     fn layer(&mut self, layer: usize) -> Result<LayerParams> {
         let mut linear = |role| self.linear(LinearId { layer, role });
         let qkv = [linear(Role::Q)?, linear(Role::K)?, linear(Role::V)?];
         let (out, gate_up, down) =
             (linear(Role::O)?, [linear(Role::Gate)?, linear(Role::Up)?], linear(Role::Down)?);
-        let attn_norm = self.norm(&format!("blk.{layer}.attn_norm.weight"))?;
-        let mlp_norm = self.norm(&format!("blk.{layer}.ffn_norm.weight"))?;
-        Ok(LayerParams { attn_norm, qkv, out, mlp_norm, gate_up, down })
+        let (shape, width) = (&self.spec.layers[layer], self.spec.width);
+        let mut norm = |part: &str, width| self.norm(&format!("blk.{layer}.{part}.weight"), width);
+        let (attn_norm, mlp_norm) = (norm("attn_norm", width)?, norm("ffn_norm", width)?);
+        let qk_norm = match shape.qk_norm {
+            true => Some([norm("attn_q_norm", shape.heads.width)?, norm("attn_k_norm", shape.heads.width)?]),
+            false => None,
+        };
+        Ok(LayerParams { attn_norm, qkv, qk_norm, out, mlp_norm, gate_up, down })
     }
 
     fn linear(&mut self, id: LinearId) -> Result<LinearParams> {
@@ -158,9 +181,9 @@ impl Loader<'_> {
         Ok(LinearParams { id, weight, bias })
     }
 
-    fn norm(&mut self, name: &str) -> Result<Norm> {
-        let weight = Some(self.tensor(name, 1, self.spec.width)?);
-        Ok(Norm { weight, eps: self.spec.norm_eps, width: self.spec.width })
+    fn norm(&mut self, name: &str, width: usize) -> Result<Norm> {
+        let weight = Some(self.tensor(name, 1, width)?);
+        Ok(Norm { weight, eps: self.spec.norm_eps, width })
     }
 
     fn tensor(&mut self, name: &str, rows: usize, cols: usize) -> Result<Param> {

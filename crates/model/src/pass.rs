@@ -51,6 +51,10 @@ impl<'a> Pass<'a> {
     pub fn hidden(&mut self) -> Var {
         let (spec, params) = (self.spec, self.params);
         let mut x_nd = ops::embed(self.tape, self.batch.ids, &params.embedding);
+        if let Some((weight, bias)) = params.lens {
+            let lens = ops::Linear { weight, bias: Some(bias), adapters: Vec::new() };
+            x_nd = ops::linear(self.tape, x_nd, &[&lens]);
+        }
         for (i, (s, p)) in spec.layers.iter().zip(&params.layers).enumerate() {
             self.layer = i;
             self.tape.begin_layer(i);

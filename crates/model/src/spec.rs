@@ -16,6 +16,9 @@ pub struct Spec {
     pub context: usize,
     /// The head is the embedding table.
     pub tied: bool,
+    /// Width of the frozen table that the embedding is projected from while training (the projection lens); none where
+    /// the embedding is `width` wide itself.
+    pub lens: Option<usize>,
     /// Added to the mean square in every norm.
     pub norm_eps: f32,
     /// Rotary frequencies.
@@ -44,6 +47,8 @@ pub struct Layer {
     pub ff: usize,
     /// Its activation.
     pub act: Activation,
+    /// Queries and keys are normed head by head before they are rotated (Henry et al., 2020).
+    pub qk_norm: bool,
 }
 
 /// What a linear map does in its block.
@@ -139,6 +144,7 @@ impl Spec {
         let matrices: usize =
             self.linears(&ROLES).into_iter().map(|id| self.linear_shape(id)).map(|(o, i)| o * i).sum();
         let tables = self.vocab * self.width * if self.tied { 1 } else { 2 };
-        (matrices + tables + (2 * self.layers.len() + 1) * self.width) as u64
+        let head_norms: usize = self.layers.iter().filter(|l| l.qk_norm).map(|l| 2 * l.heads.width).sum();
+        (matrices + tables + (2 * self.layers.len() + 1) * self.width + head_norms) as u64
     }
 }

@@ -160,6 +160,16 @@ fn llama3_rope_scaling() {
     check_full(&golden("llama3_rope"), "logits");
 }
 
+#[test]
+fn qwen3_norms_queries_and_keys() {
+    check_full(&golden("qwen3"), "logits");
+}
+
+#[test]
+fn gelu_and_biases() {
+    check_full(&golden("gelu_bias"), "logits");
+}
+
 /// A PEFT directory as `peft` writes it: log-probabilities of base and adapter, and every adapter gradient.
 #[test]
 fn adapter_gradients() {

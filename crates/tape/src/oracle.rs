@@ -3,6 +3,7 @@
 //! Nothing here is shared with the kernels; formulas are written as in a textbook. An f32 element of a buffer is held
 //! as f64, so finite differences through it are good to nine digits.
 
+mod activation;
 mod update;
 
 use planish_base::math::exp_f64;
@@ -14,6 +15,8 @@ use planish_compute::call::{
 };
 use planish_compute::quant::{Dot, Quant};
 use planish_compute::{Backend, Home, Isa, View};
+
+use activation::activation;
 
 /// Element i of a 4-byte buffer is `words[i]`, whatever its type.
 enum Buffer {
@@ -172,7 +175,7 @@ impl Backend for Oracle {
             Call::Gated(c) => {
                 self.each(&c.y, |o, r, j| {
                     let g = o.get(&c.gate, r, j);
-                    g * sigmoid(g) * o.get(&c.up, r, j)
+                    activation(c.act, g).0 * o.get(&c.up, r, j)
                 });
             }
             Call::GatedBack(c) => self.gated_back(c),
@@ -210,10 +213,6 @@ impl Backend for Oracle {
     }
 }
 
-fn sigmoid(x: f64) -> f64 {
-    1.0 / (1.0 + exp_f64(-x))
-}
-
 impl Oracle {
     /// to[row(r)] += x[r], for every row r of x.
     fn add_rows(&mut self, to: &View, x: &View, row: impl Fn(&Self, usize) -> usize) {
@@ -226,13 +225,9 @@ impl Oracle {
 
     fn gated_back(&mut self, c: &call::GatedBack) {
         self.each(&c.dgate, |o, r, j| {
-            let (g, s) = (o.get(&c.gate, r, j), sigmoid(o.get(&c.gate, r, j)));
-            o.get(&c.dy, r, j) * o.get(&c.up, r, j) * (s + g * s * (1.0 - s))
+            o.get(&c.dy, r, j) * o.get(&c.up, r, j) * activation(c.act, o.get(&c.gate, r, j)).1
         });
-        self.each(&c.dup, |o, r, j| {
-            let g = o.get(&c.gate, r, j);
-            o.get(&c.dy, r, j) * g * sigmoid(g)
-        });
+        self.each(&c.dup, |o, r, j| o.get(&c.dy, r, j) * activation(c.act, o.get(&c.gate, r, j)).0);
     }
 
     fn rms_norm_weight_back(&mut self, c: &call::RmsNormWeightBack) {

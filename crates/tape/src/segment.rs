@@ -33,9 +33,20 @@ impl Segment {
     }
 }
 
-/// Whether computing a call again costs next to nothing beside the products of its layer.
-pub fn is_cheap(call: &Call) -> bool {
-    matches!(call, Call::RmsNorm(_) | Call::Gated(_) | Call::Dropout(_))
+/// The calls that cost next to nothing beside the products of their layer, and those that change in place what one of
+/// them wrote.
+pub fn cheap(calls: &[Call]) -> Vec<Call> {
+    let is_cheap = |call: &Call| matches!(call, Call::RmsNorm(_) | Call::Gated(_) | Call::Dropout(_));
+    let mut again = BTreeSet::new();
+    let mut chosen = Vec::new();
+    for call in calls {
+        let written = temps(call, Views::Written);
+        if is_cheap(call) || written.iter().any(|t| again.contains(t)) {
+            again.extend(written);
+            chosen.push(*call);
+        }
+    }
+    chosen
 }
 
 /// The temporaries that calls write.

@@ -307,8 +307,8 @@ impl Tape {
         if self.saved == Saved::Recomputed {
             s.check_repeatable(&self.calls);
         }
-        let repeated = |call: &&Call| self.saved == Saved::Recomputed || segment::is_cheap(call);
-        let mut again: Vec<Call> = self.calls[s.calls.clone()].iter().filter(repeated).copied().collect();
+        let calls = &self.calls[s.calls.clone()];
+        let mut again = if self.saved == Saved::Recomputed { calls.to_vec() } else { segment::cheap(calls) };
         let moved = segment::written(&again);
         let mut back = self.calls.split_off(start);
         let first = self.temps.len() as u32;

@@ -133,6 +133,21 @@ pub enum Direction {
 pub enum Activation {
     /// x * sigmoid(x).
     Silu,
+    /// x * (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3) (Hendrycks and Gimpel, 2016).
+    Gelu,
+}
+
+impl Activation {
+    /// All activations with their names in settings and files.
+    pub const ALL: &[(&str, Activation)] = &[("silu", Activation::Silu), ("gelu", Activation::Gelu)];
+
+    /// Its name in settings and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Activation::Silu => "silu",
+            Activation::Gelu => "gelu",
+        }
+    }
 }
 
 /// The shape of attention heads.

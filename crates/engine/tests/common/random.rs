@@ -15,13 +15,15 @@ use planish_store::Bytes;
 pub fn llama(layers: usize, width: usize, dtype: TypeId) -> Model {
     let arch = &ARCHS[0];
     let heads = Heads { query: width / 16, kv: width / 32, width: 16, scale: 0.25 };
-    let layer = Layer { heads, ff: (width * 8 / 3).next_multiple_of(32), act: Activation::Silu };
+    let layer =
+        Layer { heads, ff: (width * 8 / 3).next_multiple_of(32), act: Activation::Silu, qk_norm: false };
     let spec = Spec {
         arch: arch.name,
         vocab: 512,
         width,
         context: 1024,
         tied: true,
+        lens: None,
         norm_eps: 1e-5,
         rope: Rope { base: 1e4, factors: vec![1.0; 8], style: RopeStyle::Interleaved },
         layers: vec![layer; layers],

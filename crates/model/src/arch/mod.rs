@@ -1,9 +1,14 @@
 //! Families of models. A family is one file here and one line in [`ARCHS`].
 
+mod dims;
 mod llama;
+mod planish;
+mod qwen3;
 
 use planish_base::{Error, Result};
 use planish_store::gguf::Metadata;
+
+pub use dims::{rope_factors, to_gguf};
 
 use crate::spec::{LinearId, Role, Spec};
 use crate::weights::Weights;
@@ -25,7 +30,7 @@ pub struct Arch {
 }
 
 /// Every family.
-pub static ARCHS: &[Arch] = &[llama::LLAMA];
+pub static ARCHS: &[Arch] = &[llama::LLAMA, qwen3::QWEN3, planish::PLANISH];
 
 impl Arch {
     /// The family of a GGUF file.

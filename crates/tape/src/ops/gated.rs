@@ -23,6 +23,9 @@ pub fn gated(t: &mut Tape, gate: Var, up: Var, act: Activation) -> Var {
 pub(super) fn example(t: &mut Tape, e: &mut Example) -> Var {
     let x = e.param(3, 40);
     let x = t.leaf(&x);
-    let (gate, up) = (t.columns(x, 0, 20), t.columns(x, 20, 20));
-    gated(t, gate, up, Activation::Silu)
+    let (gate, up) = (t.columns(x, 0, 10), t.columns(x, 10, 10));
+    let first = gated(t, gate, up, Activation::Silu);
+    let (gate, up) = (t.columns(x, 20, 10), t.columns(x, 30, 10));
+    let second = gated(t, gate, up, Activation::Gelu);
+    super::add(t, first, second, 1.0)
 }

@@ -16,6 +16,7 @@ pub fn gated(cx: &mut Cx, c: &Gated) {
         for (i, r) in rows.enumerate() {
             match c.act {
                 Activation::Silu => silu(isa, gate.row(r), up.row(r), part.row(i)),
+                Activation::Gelu => gelu(isa, gate.row(r), up.row(r), part.row(i)),
             }
         }
     });
@@ -25,6 +26,20 @@ isa_fn! {
     fn silu(gate: &[f32], up: &[f32], y: &mut [f32]) {
         for ((y, g), u) in y.iter_mut().zip(gate).zip(up) {
             *y = g / (1.0 + exp(-g)) * u;
+        }
+    }
+}
+
+/// 2 sqrt(2 / pi), and the factor of the cube: gelu(g) = g sigmoid(SLOPE (g + CUBE g^3)), since
+/// (1 + tanh(u)) / 2 = sigmoid(2 u).
+const SLOPE: f32 = 1.595_769_1;
+const CUBE: f32 = 0.044_715;
+
+isa_fn! {
+    fn gelu(gate: &[f32], up: &[f32], y: &mut [f32]) {
+        for ((y, g), u) in y.iter_mut().zip(gate).zip(up) {
+            let z = SLOPE * g * (1.0 + CUBE * g * g);
+            *y = g / (1.0 + exp(-z)) * u;
         }
     }
 }
@@ -44,6 +59,9 @@ pub fn gated_back(cx: &mut Cx, c: &GatedBack) {
                 Activation::Silu => {
                     silu_back(isa, dy.row(r), gate.row(r), up.row(r), dgate.row(i), dup.row(i));
                 }
+                Activation::Gelu => {
+                    gelu_back(isa, dy.row(r), gate.row(r), up.row(r), dgate.row(i), dup.row(i));
+                }
             }
         }
     });
@@ -58,6 +76,21 @@ isa_fn! {
             let g = gate[i];
             let s = 1.0 / (1.0 + exp(-g));
             dgate[i] = dy[i] * up[i] * s * (1.0 + g * (1.0 - s));
+            dup[i] = dy[i] * g * s;
+        }
+    }
+}
+
+isa_fn! {
+    /// With s = sigmoid(z(g)): gelu'(g) = s (1 + g (1 - s) z'(g)).
+    fn gelu_back(dy: &[f32], gate: &[f32], up: &[f32], dgate: &mut [f32], dup: &mut [f32]) {
+        let n = dy.len();
+        let (gate, up, dgate, dup) = (&gate[..n], &up[..n], &mut dgate[..n], &mut dup[..n]);
+        for i in 0..n {
+            let g = gate[i];
+            let slope = SLOPE * (1.0 + 3.0 * CUBE * g * g);
+            let s = 1.0 / (1.0 + exp(-SLOPE * g * (1.0 + CUBE * g * g)));
+            dgate[i] = dy[i] * up[i] * s * (1.0 + g * (1.0 - s) * slope);
             dup[i] = dy[i] * g * s;
         }
     }
