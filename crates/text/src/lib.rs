@@ -19,6 +19,7 @@ mod special;
 mod spm;
 pub mod template;
 pub mod tokenizer;
+mod tokenizer_json;
 pub mod vocab;
 
 pub use batch::{Batch, Segment, batch, order, split};

@@ -13,7 +13,7 @@ use crate::vocab::{TokenKind, Vocab};
 const MAX_TEXT_BYTES: usize = 1 << 30;
 
 /// Texts that end a generation wherever they are in the vocabulary (llama.cpp's list).
-const END_OF_GENERATION: &[&str] = &[
+pub(crate) const END_OF_GENERATION: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
     "<|end|>",
