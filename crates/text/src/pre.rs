@@ -57,6 +57,38 @@ static RULES: &[Rule] = &[
     Rule { names: &["qwen35"], patterns: &[QWEN35], ignore_merges: false, add_bos: false },
 ];
 
+/// What a Hugging Face pre-tokenizer does, one step after the other, in the terms of the table above.
+pub(crate) enum Step<'a> {
+    /// `ByteLevel` with its own expression, which is GPT-2's.
+    Words,
+    /// `Digits`, each on its own.
+    Digits,
+    /// `Split` by an expression.
+    Split(&'a str),
+}
+
+/// The name of the rule that does these steps and looks whole words up or not, if the table has one.
+pub(crate) fn name_of(steps: &[Step<'_>], ignore_merges: bool) -> Option<&'static str> {
+    let patterns: Vec<String> = steps
+        .iter()
+        .map(|step| match step {
+            Step::Words => GPT2.to_owned(),
+            Step::Digits => r"\p{N}".to_owned(),
+            Step::Split(pattern) => without_look_ahead(pattern),
+        })
+        .collect();
+    let same = |r: &&Rule| r.ignore_merges == ignore_merges && r.patterns.iter().eq(patterns.iter());
+    RULES.iter().find(same).map(|r| r.names[0])
+}
+
+/// Hugging Face's spelling of an expression in the spelling of the table: the look-ahead left to [`Stage::next`], and
+/// letters of both cases written out, as llama.cpp has them.
+fn without_look_ahead(pattern: &str) -> String {
+    pattern
+        .replace(r"\s+(?!\S)|\s+", r"\s+")
+        .replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)", "'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]")
+}
+
 /// A compiled rule.
 #[derive(Debug)]
 pub(crate) struct Pre {

@@ -13,7 +13,7 @@ use crate::vocab::{TokenKind, Vocab};
 const MAX_TEXT_BYTES: usize = 1 << 30;
 
 /// Texts that end a generation wherever they are in the vocabulary (llama.cpp's list).
-const END_OF_GENERATION: &[&str] = &[
+pub(crate) const END_OF_GENERATION: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
     "<|end|>",
@@ -88,7 +88,8 @@ impl Tokenizer {
         Self::from_vocab(Vocab::from_gguf(m)?)
     }
 
-    /// Builds the tokenizer from plain data, checking it. Errors: as [`Tokenizer::from_gguf`].
+    /// Builds the tokenizer from plain data, checking it. It keeps no merges and no scores: who writes the vocabulary
+    /// into a file later ([`Vocab::to_gguf`]) hands over a clone. Errors: as [`Tokenizer::from_gguf`].
     pub fn from_vocab(mut vocab: Vocab) -> Result<Tokenizer> {
         vocab.check()?;
         let spm = vocab.model == "llama";

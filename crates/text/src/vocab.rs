@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use planish_base::{Error, Result};
-use planish_store::gguf::Metadata;
+use planish_store::gguf::{Metadata, OwnedValue};
 
 /// No real vocabulary has a token near this long; it bounds every per-token loop.
 const MAX_TOKEN_BYTES: usize = 65_536;
@@ -41,10 +41,22 @@ impl TokenKind {
             _ => TokenKind::Normal,
         }
     }
+
+    /// The number of this kind in the file.
+    pub fn to_ggml(self) -> i32 {
+        match self {
+            TokenKind::Normal => 1,
+            TokenKind::Unknown => 2,
+            TokenKind::Control => 3,
+            TokenKind::UserDefined => 4,
+            TokenKind::Unused => 5,
+            TokenKind::Byte => 6,
+        }
+    }
 }
 
 /// What a GGUF file says about its tokenizer, not yet checked.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Vocab {
     /// `tokenizer.ggml.model`: `gpt2` or `llama`.
     pub model: String,
@@ -104,6 +116,37 @@ impl Vocab {
             add_bos: m.bool("tokenizer.ggml.add_bos_token")?,
             add_space_prefix: m.bool("tokenizer.ggml.add_space_prefix")?,
         })
+    }
+
+    /// The keys and values that [`Vocab::from_gguf`] and llama.cpp read back as this vocabulary. What is empty or not set
+    /// has no key.
+    ///
+    /// A vocabulary that came from a GGUF file is better copied with the file's other keys (`Writer::copy_metadata`): some
+    /// say what only llama.cpp uses, such as the tokens of fill-in-the-middle.
+    pub fn to_gguf(&self) -> Vec<(String, OwnedValue)> {
+        let mut out = vec![("tokenizer.ggml.model".to_owned(), OwnedValue::from(self.model.as_str()))];
+        let mut set = |key: &str, value: Option<OwnedValue>| {
+            out.extend(value.map(|value| (format!("tokenizer.ggml.{key}"), value)));
+        };
+        set("pre", self.pre.as_deref().map(OwnedValue::from));
+        set("tokens", filled(&self.tokens).map(OwnedValue::Strings));
+        set("scores", filled(&self.scores).map(OwnedValue::F32s));
+        let kinds: Vec<i32> = self.kinds.iter().map(|kind| kind.to_ggml()).collect();
+        set("token_type", filled(&kinds).map(OwnedValue::I32s));
+        set("merges", filled(&self.merges).map(OwnedValue::Strings));
+        for (key, id) in [
+            ("bos_token_id", self.bos),
+            ("eos_token_id", self.eos),
+            ("eot_token_id", self.eot),
+            ("eom_token_id", self.eom),
+            ("unknown_token_id", self.unk),
+            ("padding_token_id", self.pad),
+        ] {
+            set(key, id.map(OwnedValue::U32));
+        }
+        set("add_bos_token", self.add_bos.map(OwnedValue::Bool));
+        set("add_space_prefix", self.add_space_prefix.map(OwnedValue::Bool));
+        out
     }
 
     /// The kind of `id`.
@@ -166,4 +209,8 @@ impl Vocab {
         }
         Ok(())
     }
+}
+
+fn filled<T: Clone>(list: &[T]) -> Option<Vec<T>> {
+    (!list.is_empty()).then(|| list.to_vec())
 }
