@@ -16,6 +16,7 @@ mod pre;
 pub mod report;
 mod special;
 mod spm;
+pub mod tales;
 pub mod template;
 pub mod tokenizer;
 pub mod vocab;
