@@ -17,6 +17,8 @@ pub enum Purpose {
     Sample = 4,
     /// Which examples are held out.
     Split = 5,
+    /// The choices of the built-in stories.
+    Tales = 6,
 }
 
 /// One stream of numbers, addressed by index.

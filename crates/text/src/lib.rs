@@ -17,6 +17,7 @@ mod pre;
 pub mod report;
 mod special;
 mod spm;
+pub mod tales;
 pub mod template;
 pub mod tokenizer;
 mod tokenizer_json;

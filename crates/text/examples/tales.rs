@@ -1,0 +1,29 @@
+//! Prints stories of the built-in corpus, how probable each is, and the entropy of all.
+//!
+//! ```text
+//! cargo run -p planish-text --example tales -- [STORIES [SEED]]
+//! ```
+#![allow(clippy::print_stdout)] // an example prints
+
+use planish_text::tales::{Verdict, check, entropy, story, words};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, usual: u64| args.get(at).map_or(Ok(usual), |arg| arg.parse());
+    let (stories, seed) = (number(0, 3)?, number(1, 0)?);
+    for index in 0..stories {
+        let story = story(seed, index);
+        if let Verdict::Whole { nats } = check(&story) {
+            println!("{story}\n({nats:.1} nats)\n");
+        }
+    }
+    let of = entropy();
+    println!(
+        "{} words; {:.3} nats a story, {:.3} words a story, {:.4} nats a word",
+        words(),
+        of.nats_per_story,
+        of.words_per_story,
+        of.nats_per_word()
+    );
+    Ok(())
+}
