@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use planish_base::{CancelToken, Result};
 
-use crate::commands::{bench, chat, eval, generate, inspect, merge, tune, verify};
+use crate::commands::{bench, chat, eval, generate, inspect, merge, train, tune, verify};
 use crate::interrupt::Interrupt;
 
 /// Trains, fine-tunes, runs and looks into small language models, on GGUF files and the CPU.
@@ -39,6 +39,7 @@ Exit codes: 0 ok; 1 a check failed; 2 usage; 3 bad input; 4 resources (memory, d
 #[derive(Subcommand)]
 enum Command {
     Tune(Box<tune::Args>),
+    Train(Box<train::Args>),
     Generate(generate::Args),
     Chat(chat::Args),
     Eval(eval::Args),
@@ -98,7 +99,8 @@ fn with_fault(text: &str, cli: Cli) -> ExitCode {
 fn run(cli: Cli) -> Result<()> {
     let cx = Context { json: cli.json, interrupt: Interrupt::install()? };
     match cli.command {
-        Command::Tune(args) => tune::run(&args, &cx),
+        Command::Tune(args) => commands::run::run(&*args, &cx),
+        Command::Train(args) => commands::run::run(&*args, &cx),
         Command::Generate(args) => generate::run(args, &cx),
         Command::Chat(args) => chat::run(args, &cx),
         Command::Eval(args) => eval::run(args, &cx),

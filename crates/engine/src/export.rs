@@ -9,6 +9,7 @@ use planish_store::fs;
 use planish_store::gguf::{Gguf, OwnedValue, Writer};
 
 use crate::engine::Engine;
+use crate::lens::{self, Lens};
 use crate::merge::file_type;
 use crate::model::Model;
 
@@ -24,7 +25,8 @@ pub fn check_exportable(model: &Model) -> Result<&Gguf> {
 }
 
 /// Writes the engine's weights to `out`, F32 where they are trained and as they are where not, with all metadata of
-/// the file that they were loaded from. The file appears whole or not at all.
+/// the file that they were loaded from; what a projection lens shows of its table becomes an ordinary embedding. The file
+/// appears whole or not at all.
 ///
 /// # Errors
 /// As [`check_exportable`]; `not finite` for a weight that is not a number; those of writing files.
@@ -37,13 +39,21 @@ pub fn write_model(engine: &Engine, out: &Path) -> Result<()> {
     if let Some(number) = file_type(TypeId::F32).filter(|_| !trained.is_empty()) {
         writer.set("general.file_type", OwnedValue::U32(number));
     }
-    let infos = gguf.tensors();
-    for info in infos {
-        let ty = if trained.contains_key(info.name.as_str()) { TypeId::F32 } else { info.ty };
-        writer.tensor(&info.name, &info.dims, ty)?;
+    let lens = Lens::of(engine);
+    let folded = |name: &str| lens.is_some() && name == "token_embd.weight";
+    let infos: Vec<_> = gguf.tensors().iter().filter(|t| !lens::is_part(&t.name)).collect();
+    for info in &infos {
+        let whole = trained.contains_key(info.name.as_str()) || folded(&info.name);
+        let ty = if whole { TypeId::F32 } else { info.ty };
+        let spec = &engine.model.spec;
+        let dims = [spec.width as u64, spec.vocab as u64];
+        writer.tensor(&info.name, if folded(&info.name) { &dims } else { &info.dims }, ty)?;
     }
     writer.write(out, |i, sink| {
-        let info = &infos[i];
+        let info = infos[i];
+        if let Some(lens) = lens.as_ref().filter(|_| folded(&info.name)) {
+            return lens.write(sink);
+        }
         let Some(view) = trained.get(info.name.as_str()) else {
             return sink.write_all(gguf.data(info)).map_err(fs::write_failed);
         };

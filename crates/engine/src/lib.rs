@@ -11,6 +11,7 @@ pub mod bench;
 mod engine;
 mod export;
 mod generate;
+mod lens;
 mod merge;
 mod model;
 mod modelfile;

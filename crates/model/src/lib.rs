@@ -22,6 +22,7 @@ pub use inputs::{Inputs, Ragged};
 pub use kv::KvCache;
 pub use params::{LayerParams, LinearParams, Named, Params, Trainable};
 pub use pass::{BatchViews, Pass};
+pub use rotary::llama3_factors;
 pub use rows::{halve_rows, interleave_rows};
 pub use spec::{Layer, LinearId, ROLES, Role, Rope, Spec};
 pub use weights::{WeightEntry, Weights};

@@ -25,7 +25,7 @@ pub mod vocab;
 
 pub use batch::{Batch, Segment, batch, order, split};
 pub use chat::{Encoder, Message, Turn};
-pub use dataset::{Dataset, FORMATS, Format, LoadOptions, load};
+pub use dataset::{Dataset, FORMATS, Format, LoadOptions, each_text, load};
 pub use decode::Decoder;
 pub use learn::{WordCounts, train_bpe};
 pub use length::LengthPolicy;

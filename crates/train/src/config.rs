@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::optim::{self, OptimSettings};
 use crate::schedule::{self, Shape};
+use crate::scratch::{ModelConfig, preset};
 
 const MAX_BATCH: usize = 1 << 20;
 /// While the newest checkpoint is being written, the one before it is what can be relied on.
@@ -77,9 +78,9 @@ pub enum OnNonfinite {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunConfig {
-    /// The model that is trained: GGUF file or Hugging Face directory.
+    /// The model that is trained: GGUF file or Hugging Face directory. Of a run that trains a new model, its first file.
     pub base: PathBuf,
-    /// Training data.
+    /// Training data; none for the built-in corpus, which only a new model is trained on.
     pub data: Vec<PathBuf>,
     /// Held-out data; without it `eval_split` of the training data.
     pub eval_data: Vec<PathBuf>,
@@ -165,6 +166,10 @@ pub struct RunConfig {
     pub sample_prompt: Option<String>,
     /// Tokens of a sample.
     pub sample_tokens: usize,
+    /// Temperature of the samples; 0 takes the most probable token.
+    pub sample_temperature: f32,
+    /// The new model that the run trains, instead of one that is there already.
+    pub model: Option<ModelConfig>,
 }
 
 impl Default for RunConfig {
@@ -214,11 +219,35 @@ impl Default for RunConfig {
             sample_every: None,
             sample_prompt: None,
             sample_tokens: 64,
+            sample_temperature: 0.0,
+            model: None,
         }
     }
 }
 
 impl RunConfig {
+    /// The usual settings of a run that trains a new model of this preset.
+    ///
+    /// # Errors
+    /// Kind `Usage` for an unknown preset.
+    pub fn of_new_model(preset: &str) -> Result<RunConfig> {
+        let p = preset::of(preset)?;
+        Ok(RunConfig {
+            full: true,
+            steps: Some(p.steps),
+            batch_size: p.batch_size,
+            micro_batch: p.batch_size,
+            lr: Some(p.lr),
+            betas: Some((0.9, 0.95)),
+            weight_decay: 0.1,
+            max_length_policy: LengthPolicy::Split,
+            sample_tokens: 100,
+            sample_temperature: 0.5,
+            model: Some(ModelConfig { preset: preset.into(), ..ModelConfig::default() }),
+            ..RunConfig::default()
+        })
+    }
+
     /// The adapter that the run trains.
     ///
     /// # Errors
@@ -294,6 +323,15 @@ impl RunConfig {
             return Err(Error::usage("setting", "early-stop needs evaluations during the run")
                 .with_hint("say how often with --eval-every"));
         }
+        if let Some(model) = &self.model {
+            if !self.full {
+                return Err(Error::usage(
+                    "setting",
+                    "a new model has all its weights to learn, full is false",
+                ));
+            }
+            model.check()?;
+        }
         if self.full && self.init_adapter.is_some() {
             return Err(Error::usage("setting", "init-adapter starts an adapter, full trains none")
                 .with_hint("merge the adapter into the base first: planish merge"));
@@ -361,6 +399,7 @@ impl RunConfig {
             base: absolute(&self.base),
             data: self.data.iter().map(|p| absolute(p)).collect(),
             eval_data: self.eval_data.iter().map(|p| absolute(p)).collect(),
+            model: self.model.as_ref().map(ModelConfig::resolved).transpose()?,
             ..self.clone()
         })
     }
@@ -406,6 +445,6 @@ pub(crate) fn check_steps(steps: usize) -> Result<()> {
     }
 }
 
-fn absolute(path: &Path) -> PathBuf {
+pub(crate) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }

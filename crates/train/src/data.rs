@@ -5,9 +5,12 @@ use std::path::PathBuf;
 
 use planish_base::{Error, Result};
 use planish_engine::Model;
-use planish_text::{Dataset, Encoder, Example, LoadOptions, Message, load, order, split};
+use planish_text::{
+    Dataset, Encoder, Example, LoadOptions, Message, WordCounts, each_text, load, order, split,
+};
 
 use crate::config::RunConfig;
+use crate::tales;
 
 /// The order of a run's examples: each epoch is a permutation of its own, and a batch may reach over its end.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +60,8 @@ pub(crate) struct Data {
     eval: Eval,
     /// Longest sequence of the run.
     pub context: usize,
+    /// The lowest loss that the held-out examples allow, where that is known.
+    pub floor: Option<f64>,
 }
 
 enum Eval {
@@ -76,16 +81,26 @@ impl Data {
         let options = LoadOptions { context, policy: config.max_length_policy, ..LoadOptions::default() };
         let read =
             |paths: &[PathBuf]| load(paths, model.tokenizer.as_ref(), model.template.as_ref(), &options);
-        let dataset = read(&config.data)?;
+        let tales = config.data.is_empty() && config.model.is_some();
+        let dataset = match tales {
+            true => tales::train(config, model.tokenizer()?, &options)?,
+            false => read(&config.data)?,
+        };
         let n = dataset.examples.len();
         let (train, eval) = match config.eval_data.is_empty() {
             false => ((0..n).collect(), Eval::Own(read(&config.eval_data)?)),
+            true if tales => {
+                ((0..n).collect(), Eval::Own(tales::held_out(config, model.tokenizer()?, &options)?))
+            }
             true => {
                 let (train, eval) = split(config.seed, n, config.eval_split.count(n));
                 (train, Eval::Split(eval))
             }
         };
-        let mut data = Data { dataset, train, eval, context };
+        let mut data = Data { dataset, train, eval, context, floor: None };
+        if tales && config.eval_data.is_empty() {
+            data.floor = tales::floor(config, &data.eval_examples());
+        }
         let examples = || data.train_examples().into_iter().chain(data.eval_examples());
         let vocab = model.spec.vocab;
         for (e, id) in examples().flat_map(|e| e.ids.iter().map(move |id| (e, *id))) {
@@ -139,12 +154,30 @@ impl Data {
                 None => tokenizer.prompt(text),
             };
         }
+        // A new model begins with nothing: so does what it tells.
+        if let Some(bos) = tokenizer.bos().filter(|_| config.model.is_some()) {
+            return Ok(vec![bos]);
+        }
         let example = self.eval_examples().first().copied().or(self.train_examples().first().copied());
         let Some(example) = example else { return Ok(Vec::new()) };
         // Text is trained from its first token on: then a few tokens are the prompt.
         let first_trained = example.trained.iter().position(|t| *t).unwrap_or(0);
         Ok(example.ids[..first_trained.max(8).min(example.ids.len())].to_vec())
     }
+}
+
+/// The words of the training data, for a tokenizer that is to be learned from them.
+///
+/// # Errors
+/// `no text` for data of token ids; those of reading files.
+pub(crate) fn words(config: &RunConfig) -> Result<WordCounts> {
+    let mut words = WordCounts::new()?;
+    if config.data.is_empty() {
+        tales::texts(config).try_for_each(|(_, story)| words.add(&story))?;
+    } else {
+        each_text(&config.data, &LoadOptions::default(), &mut |text| words.add(text))?;
+    }
+    Ok(words)
 }
 
 #[cfg(test)]

@@ -85,6 +85,7 @@ const FREE: &[&str] = &[
     "sample_every",
     "sample_prompt",
     "sample_tokens",
+    "sample_temperature",
 ];
 
 /// What decides the shape of the state: no state of one fits the other.

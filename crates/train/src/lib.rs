@@ -4,6 +4,7 @@
 //! [`checkpoint`] what a run goes on from after it was stopped or killed; [`mod@bench`] how fast a step is.
 #![forbid(unsafe_code)]
 
+mod base;
 pub mod bench;
 pub mod checkpoint;
 mod config;
@@ -18,6 +19,8 @@ mod resumed;
 mod run;
 mod run_dir;
 pub mod schedule;
+pub mod scratch;
+mod tales;
 mod trainer;
 mod training;
 mod tune;
@@ -32,6 +35,8 @@ pub use plan::Plan;
 pub use resumed::Resumed;
 pub use run_dir::RunDir;
 pub use schedule::{SCHEDULES, Schedule, Shape};
+pub use scratch::preset::PRESETS;
+pub use scratch::{ModelConfig, NewModel};
 pub use trainer::{Gradients, StepReport, Trainer};
 pub use tune::{Observer, Outcome, Start, Tuned, tune};
 pub use watch::{BestWatch, LossWatch};

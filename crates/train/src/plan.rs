@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::config::{MemoryLimit, RunConfig};
 use crate::data::Order;
+use crate::scratch::NewModel;
 use crate::trainer::Trainer;
 
 /// Bytes by kind.
@@ -100,6 +101,10 @@ pub struct Plan {
     pub trained_parameters: u64,
     /// Values of the base.
     pub base_parameters: u64,
+    /// The new model of a run that begins with one.
+    pub model: Option<NewModel>,
+    /// The lowest held-out loss that there is, in nats a token: the entropy of the built-in corpus.
+    pub floor: Option<f64>,
 }
 
 /// Scratch of one worker: two packed blocks of a product and the rows they are made of.

@@ -33,13 +33,12 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Loads everything and makes the plan, but for its time.
+    /// Loads everything for a run that trains `model`, and makes the plan, but for its time.
     ///
     /// # Errors
     /// Kind `Input` for model and data; kind `Resource`, with settings that would fit, for a run that does not.
-    pub fn new(config: &RunConfig) -> Result<Run> {
+    pub fn new(config: &RunConfig, model: Model) -> Result<Run> {
         let config = config.resolved()?;
-        let model = Model::open(&config.base)?;
         let data = Data::load(&config, &model)?;
         // Before anything is allocated for the run, so that nothing is counted twice.
         let process_bytes = process::resident_bytes();
@@ -67,7 +66,8 @@ impl Run {
         }
         let identity = Identity::new(&engine, &data, trained);
         let precision = engine.precision().name().into();
-        let plan = Plan { steps, precision, trained_parameters: trained, ..Plan::default() };
+        let floor = data.floor;
+        let plan = Plan { steps, precision, trained_parameters: trained, floor, ..Plan::default() };
         let mut run = Run { config, data, engine, recipe, trainer, order, plan, identity, prompt };
         run.settle(&room, process_bytes)?;
         run.plan.tokens = run.tokens();

@@ -200,7 +200,7 @@ impl Training<'_> {
             "eval",
             Some(self.state.step),
             json!({"phase": "eval", "name": "held-out", "loss": summary.loss(), "ppl": summary.perplexity(),
-                   "samples": n, "extra": {"tokens": summary.tokens}}),
+                   "samples": n, "extra": {"tokens": summary.tokens, "floor": self.run.plan.floor}}),
         )?;
         self.observer.eval(self.state.step, &summary);
         Ok(Some(summary))
@@ -214,7 +214,8 @@ impl Training<'_> {
             return Ok(());
         };
         let mut session = Session::of(engine, &recipe.adapters(), context)?;
-        let mut sampler = Sampler::new(SamplerOptions::default())?;
+        let (temperature, seed) = (config.sample_temperature, config.seed);
+        let mut sampler = Sampler::new(SamplerOptions { temperature, seed, ..SamplerOptions::default() })?;
         let tokens = config.sample_tokens.min(session.room().saturating_sub(prompt.len()));
         let stop = Stop { tokens, ..Stop::default() };
         let out = generate(&mut session, prompt, &mut sampler, &stop, self.cancel, &mut |_| {})?;

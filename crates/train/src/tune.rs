@@ -1,4 +1,4 @@
-//! Fine-tuning: from settings to what a run came to.
+//! A run: from settings to what it came to.
 
 use std::path::{Path, PathBuf};
 
@@ -7,6 +7,7 @@ use planish_engine::score::Summary;
 use planish_store::{fs, process};
 use serde_json::{Value, json};
 
+use crate::base::{self, Base};
 use crate::checkpoint::{self, Checkpoint, State};
 use crate::config::RunConfig;
 use crate::events::{Events, SCHEMA, now};
@@ -57,7 +58,7 @@ pub enum Start {
 }
 
 impl Start {
-    fn out(&self) -> &Path {
+    pub(crate) fn out(&self) -> &Path {
         match self {
             Start::Plan { out } | Start::New { out, .. } => out,
             Start::Resume { run, .. } => run.dir.path(),
@@ -128,7 +129,7 @@ impl Tuned {
     }
 }
 
-/// Fine-tunes `config.base` on `config.data` and writes a run.
+/// Trains `config.base`, or the new model of `config.model`, on `config.data` and writes a run.
 ///
 /// # Errors
 /// Kind `Usage` for settings, `Input` for model and data, `Resource` for memory and disk, `Diverged` for a loss that is
@@ -140,7 +141,10 @@ pub fn tune(
     observer: &mut dyn Observer,
 ) -> Result<Tuned> {
     config.check()?;
-    let mut run = Run::new(config)?;
+    let mut config = config.clone();
+    let Base { model, made, drafts } = Base::open(&mut config, &start)?;
+    let mut run = Run::new(&config, model)?;
+    run.plan.model = made;
     run.plan.disk = disk(&run, start.out());
     let state = match start.checkpoint() {
         Some(c) => c.state.clone(),
@@ -156,7 +160,11 @@ pub fn tune(
             observer.plan(&run.plan);
             return Ok(Tuned::new(&run, &state, Outcome::Planned));
         }
-        Start::New { out, run_id } => (RunDir::create(&out)?, Some(run_id)),
+        Start::New { out, run_id } => {
+            let dir = RunDir::create(&out)?;
+            base::keep(drafts, &dir)?;
+            (dir, Some(run_id))
+        }
         Start::Resume { run: resumed, allow } => (go_on(&mut run, *resumed, &allow, observer)?, None),
     };
     // A run that goes on has most of its files already, and looks before each checkpoint.

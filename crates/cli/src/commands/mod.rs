@@ -6,5 +6,7 @@ pub mod eval;
 pub mod generate;
 pub mod inspect;
 pub mod merge;
+pub mod run;
+pub mod train;
 pub mod tune;
 pub mod verify;

@@ -33,13 +33,18 @@ pub struct Arch {
 pub static ARCHS: &[Arch] = &[llama::LLAMA, qwen3::QWEN3, planish::PLANISH];
 
 impl Arch {
+    /// The family of this name.
+    pub fn named(name: &str) -> Option<&'static Arch> {
+        ARCHS.iter().find(|a| a.name == name)
+    }
+
     /// The family of a GGUF file.
     ///
     /// # Errors
     /// `missing key` without `general.architecture`, `architecture` for an unknown one.
     pub fn of_gguf(m: &Metadata) -> Result<&'static Arch> {
         let name = m.require_str("general.architecture")?;
-        ARCHS.iter().find(|a| a.name == name).ok_or_else(|| unknown(name))
+        Self::named(name).ok_or_else(|| unknown(name))
     }
 
     /// The family of a Hugging Face directory.

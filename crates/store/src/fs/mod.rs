@@ -35,7 +35,7 @@ pub use lock::Lock;
 pub use log::AppendLog;
 pub use sealed::SealedDir;
 pub use space::free_bytes;
-pub use temporary::remove_leftovers;
+pub use temporary::{Drafts, remove_leftovers};
 
 /// Reads a file of at most `limit` bytes.
 ///

@@ -64,6 +64,30 @@ impl Drop for Temporary {
     }
 }
 
+/// A directory for files that will take their places together, beside `target`. What is still in it when it is dropped
+/// is removed with it.
+#[derive(Debug)]
+pub struct Drafts(Temporary);
+
+impl Drafts {
+    /// Makes the directory, and the one that `target` will be in.
+    pub fn beside(target: &Path) -> Result<Drafts> {
+        super::create_dir_all(parent_or_dot(target))?;
+        let made = Temporary::beside(target, |path| std::fs::create_dir(path));
+        made.map(|(temporary, ())| Drafts(temporary)).map_err(|e| io_error(target, "make a draft beside", e))
+    }
+
+    /// Where the draft of this name is written.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Puts a draft in its place, on the same file system.
+    pub fn place(&self, name: &str, target: &Path) -> Result<()> {
+        disk::rename(&self.path(name), target).map_err(|e| io_error(target, "put in place", e))
+    }
+}
+
 /// Removes what killed processes left in `dir` while they wrote there: entries named `.NAME.tmp-*`. Gives their paths.
 ///
 /// Only for the holder of the [`Lock`](super::Lock) of the directory: another process may be writing its own.

@@ -2,8 +2,11 @@
 
 mod chat;
 mod completion;
+mod raw;
 mod text;
 mod tokens;
+
+pub use raw::each_text;
 
 use std::path::{Path, PathBuf};
 
@@ -95,6 +98,30 @@ pub fn load(
             check_end_of_turn(&examples[before..], tokenizer).map_err(|e| e.in_file(path))?;
         }
     }
+    fitted(examples, tokenizer, o)
+}
+
+impl Dataset {
+    /// Examples of texts, each with the place it came from.
+    ///
+    /// # Errors
+    /// As [`load`].
+    pub fn of_texts(
+        texts: impl Iterator<Item = (String, String)>,
+        tokenizer: &Tokenizer,
+        o: &LoadOptions,
+    ) -> Result<Dataset> {
+        let encoder = Encoder { tokenizer: Some(tokenizer), ..Encoder::default() };
+        let mut examples = Vec::new();
+        for (place, text) in texts {
+            let example = encoder.text(&text).map_err(|e| e.at(&place))?;
+            examples.push(Example { place, ..example });
+        }
+        fitted(examples, Some(tokenizer), o)
+    }
+}
+
+fn fitted(examples: Vec<Example>, tokenizer: Option<&Tokenizer>, o: &LoadOptions) -> Result<Dataset> {
     let mut report = Report::measure(&examples, tokenizer);
     let examples = length::fit(examples, o.context, o.policy, &mut report)?;
     report.recount(&examples, tokenizer);
@@ -122,9 +149,9 @@ fn load_file(
     if fs::is_dir(path) {
         return Err(Error::input("directory", "a directory, expected a file").in_file(path));
     }
-    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
+    let extension = extension(path);
     match extension.as_str() {
-        "txt" | "md" | "text" => {
+        _ if is_text(path) => {
             let text = fs::read_text_bounded(path, o.max_line_bytes as u64)?;
             let text = text.strip_prefix('\u{FEFF}').unwrap_or(&text);
             let mut example = encoder.text(text).map_err(|e| e.in_file(path))?;
@@ -137,6 +164,15 @@ fn load_file(
             .with_hint("unpack or convert the file to JSON lines")
             .in_file(path)),
     }
+}
+
+fn extension(path: &Path) -> String {
+    path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase()
+}
+
+/// Whether the whole file is one text.
+fn is_text(path: &Path) -> bool {
+    ["txt", "md", "text"].contains(&extension(path).as_str())
 }
 
 fn load_lines(

@@ -6,7 +6,7 @@ use planish_engine::bench::Samples;
 use planish_train::bench::OpSeconds;
 use serde_json::{Value, json};
 
-use crate::commands::tune::mb;
+use crate::commands::run::mb;
 use crate::output::Out;
 
 /// Operations of a step that are listed one by one.

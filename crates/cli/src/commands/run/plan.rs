@@ -1,6 +1,6 @@
 //! The plan for people: what is trained, the data, memory by kind, time.
 
-use planish_train::Plan;
+use planish_train::{NewModel, Plan};
 
 use super::progress::duration;
 
@@ -14,13 +14,17 @@ pub fn text(plan: &Plan) -> String {
     let (m, t) = (&plan.memory, &plan.tokens);
     let lengths = &t.data.lengths;
     let share = 100.0 * plan.trained_parameters as f64 / plan.base_parameters.max(1) as f64;
-    let mut rows = vec![
+    let mut rows = plan.model.as_ref().map_or_else(Vec::new, new_model);
+    rows.extend([
         (
             "trained",
             format!("{} of {} parameters ({share:.2} %)", plan.trained_parameters, plan.base_parameters),
         ),
         ("examples", format!("{} to train on, {} held out", t.train_examples, t.eval_examples)),
-    ];
+    ]);
+    if let Some(floor) = plan.floor {
+        rows.push(("floor", format!("{floor:.4} nats a held-out token: the entropy of the stories")));
+    }
     if t.data.dropped + t.data.truncated + t.data.split > 0 {
         let d = &t.data;
         rows.push((
@@ -67,4 +71,21 @@ pub fn text(plan: &Plan) -> String {
         format!("{} at most, {} a checkpoint{free}", mb(d.needed_bytes), mb(d.checkpoint_bytes)),
     ));
     rows.iter().map(|(name, value)| format!("{name:14}{value}")).collect::<Vec<_>>().join("\n")
+}
+
+/// What a new model was made of.
+fn new_model(m: &NewModel) -> Vec<(&'static str, String)> {
+    let programs =
+        if m.for_llama_cpp { "llama.cpp and planish" } else { "planish alone: llama.cpp has no such family" };
+    let learned = if m.vocab_learned { ", learned from the data" } else { "" };
+    let mut rows = vec![
+        ("model", format!("{}, for {programs}", m.family)),
+        ("vocabulary", format!("{} tokens{learned}", m.vocab)),
+    ];
+    if let Some(matched) = m.matched {
+        let share = 100.0 * matched as f64 / m.vocab.max(1) as f64;
+        let lens = m.lens.map_or_else(String::new, |width| format!(", {width} wide, through a lens"));
+        rows.push(("donor", format!("has {matched} of these tokens ({share:.1} %){lens}")));
+    }
+    rows
 }

@@ -1,8 +1,8 @@
-//! `planish tune`: fine-tunes a model.
+//! What `tune` and `train` share: their settings, and how a run is started, followed and reported.
 
 mod plan;
 mod progress;
-mod settings;
+pub mod settings;
 
 use std::path::{Path, PathBuf};
 
@@ -19,23 +19,23 @@ pub use plan::mb;
 use progress::Progress;
 use settings::Settings;
 
-/// Fine-tune a model on data: an adapter (LoRA), or with --full every weight
+/// Flags of a run.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct RunArgs {
     #[command(flatten)]
-    settings: Settings,
+    pub settings: Settings,
 
     /// The run directory [env: TAO_RUN_DIR] [default: runs/ID]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// The name of the run [env: TOY_RUN_ID] [default: tune- and the time]
+    /// The name of the run [env: TOY_RUN_ID] [default: the command and the time]
     #[arg(long, value_name = "ID")]
     run_id: Option<String>,
 
     /// Go on with a run, bit for bit, from its newest good checkpoint; nothing else is needed [without RUN: the newest
     /// in runs/]
-    #[arg(long, value_name = "RUN", num_args = 0..=1, conflicts_with_all = ["config", "out", "run_id", "dry_run", "init_adapter"])]
+    #[arg(long, value_name = "RUN", num_args = 0..=1, conflicts_with_all = ["config", "out", "run_id", "dry_run"])]
     resume: Option<Option<PathBuf>>,
 
     /// With --resume: a setting, or base, data, eval_data, isa, that may differ from the checkpoint's; may be given
@@ -48,15 +48,31 @@ pub struct Args {
     dry_run: bool,
 }
 
-/// Runs the command.
+/// A command that begins or continues runs.
+pub trait Command {
+    /// Its name.
+    const NAME: &'static str;
+
+    /// The settings of the run: the flags of the command, else `stored`, those of a run that goes on.
+    ///
+    /// # Errors
+    /// Kind `Usage`.
+    fn config(&self, stored: Option<RunConfig>) -> Result<RunConfig>;
+
+    /// The flags that both commands have.
+    fn shared(&self) -> &RunArgs;
+}
+
+/// Runs a command.
 ///
 /// # Errors
 /// For wrong settings, model and data; without memory or disk; when training diverges; on an interrupt, after what
 /// was trained has been written.
-pub fn run(args: &Args, cx: &Context) -> Result<()> {
+pub fn run<C: Command>(command: &C, cx: &Context) -> Result<()> {
+    let args = command.shared();
     let (config, dir, start) = match &args.resume {
-        Some(named) => resumed(args, named.as_deref())?,
-        None => fresh(args)?,
+        Some(named) => resumed(command, named.as_deref())?,
+        None => fresh(command)?,
     };
     // A program that names the directory by the environment reads the steps on stdout.
     let harness = args.resume.is_none() && args.out.is_none() && env::run_dir().is_some();
@@ -68,23 +84,28 @@ pub fn run(args: &Args, cx: &Context) -> Result<()> {
     match (args.dry_run, cx.json) {
         (true, true) => out.json(&json!({"plan": progress.plan()}))?,
         (true, false) => out.line(&progress.plan().map_or_else(String::new, plan::text))?,
-        (false, true) => out.json(&object(&tuned, &dir))?,
+        (false, true) => out.json(&json!({C::NAME: object(&tuned, &dir)}))?,
         (false, false) => print(&tuned, &config, &dir, &mut out)?,
     }
     out.flush()?;
     match tuned.outcome {
         Outcome::Interrupted => {
             let message = format!("interrupted after {} steps; a checkpoint is written", tuned.steps);
-            Err(Error::new(Kind::Interrupted, "interrupted", message)
-                .with_hint(format!("go on with: planish tune --resume {}", dir.display())))
+            Err(Error::new(Kind::Interrupted, "interrupted", message).with_hint(format!(
+                "go on with: planish {} --resume {}",
+                C::NAME,
+                dir.display()
+            )))
         }
         _ => Ok(()),
     }
 }
 
-fn fresh(args: &Args) -> Result<(RunConfig, PathBuf, Start)> {
-    let config = args.settings.resolve(None)?;
-    let run_id = args.run_id.clone().or_else(env::run_id).unwrap_or_else(|| format!("tune-{}", stamp()));
+fn fresh<C: Command>(command: &C) -> Result<(RunConfig, PathBuf, Start)> {
+    let args = command.shared();
+    let config = command.config(None)?;
+    let run_id =
+        args.run_id.clone().or_else(env::run_id).unwrap_or_else(|| format!("{}-{}", C::NAME, stamp()));
     check_id(&run_id)?;
     let dir = args.out.clone().or_else(env::run_dir).unwrap_or_else(|| PathBuf::from("runs").join(&run_id));
     let out = dir.clone();
@@ -103,14 +124,14 @@ fn check_id(id: &str) -> Result<()> {
     }
 }
 
-fn resumed(args: &Args, named: Option<&Path>) -> Result<(RunConfig, PathBuf, Start)> {
+fn resumed<C: Command>(command: &C, named: Option<&Path>) -> Result<(RunConfig, PathBuf, Start)> {
     let dir = match named.map(Path::to_path_buf).or_else(env::run_dir) {
         Some(dir) => dir,
         None => RunDir::newest(Path::new("runs"))?,
     };
     let run = Box::new(Resumed::open(&dir)?);
-    let config = args.settings.resolve(Some(run.config().clone()))?;
-    Ok((config, dir, Start::Resume { run, allow: args.allow.clone() }))
+    let config = command.config(Some(run.config().clone()))?;
+    Ok((config, dir, Start::Resume { run, allow: command.shared().allow.clone() }))
 }
 
 fn object(tuned: &Tuned, dir: &Path) -> Value {
@@ -122,7 +143,7 @@ fn object(tuned: &Tuned, dir: &Path) -> Value {
     };
     let path = |p: &Option<PathBuf>| p.as_ref().map(|p| p.display().to_string());
     let loss = |s: &Summary| json!({"loss": s.loss(), "ppl": s.perplexity(), "tokens": s.tokens});
-    json!({"tune": {
+    json!({
         "outcome": outcome,
         "steps": tuned.steps,
         "skipped": tuned.skipped,
@@ -135,7 +156,7 @@ fn object(tuned: &Tuned, dir: &Path) -> Value {
         "weights": path(&tuned.weights),
         "adapter": path(&tuned.weights.clone().filter(|_| tuned.peft.is_some())),
         "peft": path(&tuned.peft),
-    }})
+    })
 }
 
 fn print(tuned: &Tuned, config: &RunConfig, dir: &Path, out: &mut Out) -> Result<()> {

@@ -94,7 +94,10 @@ impl Observer for Progress {
 
     fn eval(&mut self, step: usize, summary: &Summary) {
         let (loss, ppl) = (summary.loss(), summary.perplexity());
-        self.say(&format!("held out after {step} steps: loss {loss:.4}, perplexity {ppl:.3}"));
+        let floor = self.plan.as_ref().and_then(|p| p.floor);
+        let above = floor
+            .map_or_else(String::new, |f| format!(", {:.1} % above the floor", 100.0 * (loss / f - 1.0)));
+        self.say(&format!("held out after {step} steps: loss {loss:.4}, perplexity {ppl:.3}{above}"));
         self.last = Instant::now();
     }
 

@@ -19,45 +19,9 @@ const CONFIG_LIMIT: u64 = 1 << 20;
 /// Flags of the settings; what is absent comes from the file or from the defaults.
 #[derive(clap::Args)]
 pub struct Settings {
-    /// A GGUF file, or a Hugging Face directory (token ids only)
-    #[arg(value_name = "MODEL", required_unless_present_any = ["config", "resume"])]
-    model: Option<PathBuf>,
-
-    /// Files of JSON lines (messages, prompt/completion, text, or input_ids) or of text
-    #[arg(value_name = "DATA", required_unless_present_any = ["config", "resume"])]
-    data: Vec<PathBuf>,
-
     /// A file of settings, such as the config.toml of a run; flags win over it
     #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-
-    /// Train every weight instead of an adapter; the result is a whole model
-    #[arg(long)]
-    full: bool,
-
-    /// An adapter to start from (GGUF file or PEFT directory); its rank, alpha and targets must be the run's
-    #[arg(long, value_name = "ADAPTER", conflicts_with = "full")]
-    init_adapter: Option<PathBuf>,
-
-    #[arg(long, value_name = "N", conflicts_with = "full")]
-    #[arg(help = or_default("Rank of the adapter", table().rank))]
-    rank: Option<usize>,
-
-    #[arg(long, value_name = "X", conflicts_with = "full")]
-    #[arg(help = or_default("The adapter's effect is multiplied by alpha / rank", table().alpha))]
-    alpha: Option<f32>,
-
-    #[arg(long, value_name = "NAMES", conflicts_with = "full")]
-    #[arg(help = or_default("Matrices that are adapted: q, k, v, o, gate, up, down, separated by commas, or all", table().targets))]
-    targets: Option<String>,
-
-    /// Multiply the adapter's effect by alpha / sqrt(rank) instead
-    #[arg(long, conflicts_with = "full")]
-    rslora: bool,
-
-    #[arg(long, value_name = "P", conflicts_with = "full")]
-    #[arg(help = or_default("Dropout of the adapter's input", table().dropout))]
-    dropout: Option<f32>,
+    pub config: Option<PathBuf>,
 
     /// Optimizer steps [default: as many as --epochs are]
     #[arg(long, value_name = "N", conflicts_with = "epochs")]
@@ -90,7 +54,7 @@ pub struct Settings {
 
     /// Longest example in tokens [default: the longest of the data, within the model's own context]
     #[arg(long, value_name = "N")]
-    context: Option<usize>,
+    pub context: Option<usize>,
 
     /// What becomes of longer examples [default: error]
     #[arg(long, value_name = "POLICY", value_parser = length_policy())]
@@ -194,11 +158,11 @@ pub struct Settings {
 }
 
 /// The one table of defaults, so that the help cannot say anything else.
-fn table() -> RunConfig {
+pub fn table() -> RunConfig {
     RunConfig::default()
 }
 
-fn or_default(text: &str, default: impl std::fmt::Display) -> String {
+pub fn or_default(text: &str, default: impl std::fmt::Display) -> String {
     format!("{text} [default: {default}]")
 }
 
@@ -286,34 +250,51 @@ fn eval_split(text: &str) -> Result<EvalSplit, String> {
     }
 }
 
+/// The settings that a run starts from: those `stored` of a run that goes on, else the file's, else the defaults, of
+/// which a file may leave out any.
+///
+/// # Errors
+/// Kind `Usage` for a broken file.
+pub fn start(
+    file: Option<&toml::Table>,
+    stored: Option<RunConfig>,
+    defaults: RunConfig,
+) -> Result<RunConfig> {
+    if let Some(stored) = stored {
+        return Ok(stored);
+    }
+    let defaults = RunConfig { threads: available_threads(), ..defaults };
+    let Some(file) = file else { return Ok(defaults) };
+    let broken = |e: &dyn std::fmt::Display| Error::usage("config", format!("the file of settings: {e}"));
+    let mut table = toml::Table::try_from(defaults).map_err(|e| broken(&e))?;
+    table.extend(file.clone());
+    table.try_into().map_err(|e: toml::de::Error| broken(&e.message()))
+}
+
+/// Reads a file of settings.
+///
+/// # Errors
+/// Kind `Usage`, with the line.
+pub fn read(path: &Path) -> Result<toml::Table> {
+    let text = fs::read_text_bounded(path, CONFIG_LIMIT)?;
+    let broken = |e: toml::de::Error| {
+        let line = e.span().map_or(1, |s| text[..s.start.min(text.len())].matches('\n').count() + 1);
+        Error::usage("config", format!("{}:{line}: {}", path.display(), e.message()))
+    };
+    // Once as settings: only so does the error of an unknown or ill-typed one have a line.
+    toml::from_str::<RunConfig>(&text).map_err(broken)?;
+    toml::from_str(&text).map_err(broken)
+}
+
 impl Settings {
-    /// The configuration of the run. Flags win over `stored`, the settings of a run that goes on.
+    /// Puts the flags that are given into the settings.
     ///
     /// # Errors
-    /// Kind `Usage` for a broken file or a missing model.
-    pub fn resolve(&self, stored: Option<RunConfig>) -> Result<RunConfig> {
-        let mut c = match (&self.config, stored) {
-            (Some(path), _) => read(path)?,
-            (None, Some(stored)) => stored,
-            (None, None) => RunConfig { threads: available_threads(), ..RunConfig::default() },
-        };
-        set(&mut c.base, &self.model);
-        if !self.data.is_empty() {
-            c.data.clone_from(&self.data);
-        }
+    /// Kind `Usage` for an environment variable that is no number.
+    pub fn apply(&self, c: &mut RunConfig) -> Result<()> {
         if !self.eval_data.is_empty() {
             c.eval_data.clone_from(&self.eval_data);
         }
-        if c.base.as_os_str().is_empty() || c.data.is_empty() {
-            return Err(Error::usage("model", "neither the command line nor the file names model and data"));
-        }
-        c.full |= self.full;
-        c.init_adapter = self.init_adapter.clone().or(c.init_adapter);
-        set(&mut c.rank, &self.rank);
-        set(&mut c.alpha, &self.alpha);
-        set(&mut c.targets, &self.targets);
-        c.rslora |= self.rslora;
-        set(&mut c.dropout, &self.dropout);
         c.steps = self.steps.or(c.steps.filter(|_| self.epochs.is_none()));
         set(&mut c.epochs, &self.epochs);
         set(&mut c.batch_size, &self.batch_size);
@@ -357,27 +338,14 @@ impl Settings {
         };
         set(&mut c.keep, &self.keep);
         c.sample_every = self.sample_every.or(c.sample_every);
-        c.sample_prompt = self.sample_prompt.clone().or(c.sample_prompt);
-        Ok(c)
+        c.sample_prompt = self.sample_prompt.clone().or(c.sample_prompt.take());
+        Ok(())
     }
 }
 
-fn set<T: Clone>(field: &mut T, flag: &Option<T>) {
+/// Puts a flag that is given in the place of a setting.
+pub fn set<T: Clone>(field: &mut T, flag: &Option<T>) {
     if let Some(value) = flag {
         field.clone_from(value);
     }
-}
-
-fn read(path: &Path) -> Result<RunConfig> {
-    let text = fs::read_text_bounded(path, CONFIG_LIMIT)?;
-    let broken = |e: toml::de::Error| {
-        let line = e.span().map_or(1, |s| text[..s.start.min(text.len())].matches('\n').count() + 1);
-        Error::usage("config", format!("{}:{line}: {}", path.display(), e.message()))
-    };
-    let mut config: RunConfig = toml::from_str(&text).map_err(broken)?;
-    let table: toml::Table = toml::from_str(&text).map_err(broken)?;
-    if !table.contains_key("threads") {
-        config.threads = available_threads();
-    }
-    Ok(config)
 }
