@@ -207,7 +207,9 @@ impl Vocab {
 }
 
 fn syntax(file: &str, e: serde_json::Error) -> Error {
-    Error::input(CODE, format!("cannot read the {file}: {e}")).with_source(e)
+    // It may quote a whole string of the file.
+    let why: String = e.to_string().chars().take(200).collect();
+    Error::input(CODE, format!("cannot read the {file}: {why}"))
 }
 
 fn unsupported(what: String) -> Error {

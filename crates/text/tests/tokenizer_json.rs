@@ -169,10 +169,8 @@ proptest! {
             let mut bytes = file.clone().into_bytes();
             let at = at.index(bytes.len());
             if cut { bytes.truncate(at) } else { bytes[at] = byte }
-            if let Ok(vocab) = Vocab::from_tokenizer_json(&bytes, None) {
-                if let Ok(t) = Tokenizer::from_vocab(vocab) {
-                    let _ = t.prompt("It's 12 tools.");
-                }
+            if let Ok(t) = Vocab::from_tokenizer_json(&bytes, None).and_then(Tokenizer::from_vocab) {
+                let _ = t.prompt("It's 12 tools.");
             }
         }
     }
