@@ -252,4 +252,5 @@ def main():
     print(sum(f.stat().st_size for f in HERE.rglob("*") if f.is_file()), "bytes")
 
 
-main()
+if __name__ == "__main__":
+    main()
