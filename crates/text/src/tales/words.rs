@@ -217,7 +217,7 @@ const GLAD: &[&str] = &[
 const SAD: &[&str] = &[
     "sad", "worried", "upset", "afraid", "unhappy", "miserable", "heartbroken", "puzzled", "anxious",
     "frightened", "confused", "ashamed", "bored", "homesick", "desperate", "scared", "sorrowful",
-    "troubled", "helpless", "lost",
+    "troubled", "helpless",
 ];
 
 #[rustfmt::skip]
