@@ -109,7 +109,7 @@ fn the_computed_entropy_is_that_of_the_stories() {
 #[test]
 fn the_probability_of_a_story_is_the_product_of_its_choices() {
     let text = "Meet Tom, a brave boy from a tiny town. He saw a red kite beside the tree. So he walked slowly to \
-                the river. Somebody was singing quietly: a young fox. It had missed its red kite for two weeks. \
+                the river. Somebody was singing quietly: a tired fox. It had missed its red kite for two weeks. \
                 \"Thank you, Tom,\" said the fox gently. In the end Tom chose love over gold every Monday.";
     let [size, home, hero, mood] = seen("In a _ _ lived _, a _");
     let [_, colour, thing] = seen("_ dearest treasure was a _ _");
@@ -263,4 +263,4 @@ const FIRST: &str = "Once upon a time a brave child named Olga lived in a dusty 
                      knitting warmly. \"Do not worry,\" called Olga cheerfully and hugged the hen. The hen felt \
                      delighted and gave Olga a black box. And the hen visits Olga in the castle every Wednesday, \
                      bringing fresh melon.";
-const HASH: u64 = 0;
+const HASH: u64 = 0x1256_481d_6284_d72e;

@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
         &[
             "Once upon a time a {mood} child named {hero} lived in a {size} {home}.",
             "Long ago there was a {mood} child named {hero} in a {size} {home}.",
-            "{hero} was a {mood} {child} from a {size} {home}.",
+            "Young {hero} was a {mood} {child} from a {size} {home}.",
             "In a {size} {home} lived {hero}, a {mood} {child}.",
             "Meet {hero}, a {mood} {child} from a {size} {home}.",
             "This is the story of {hero}, a {mood} {child} from a {size} {home}.",

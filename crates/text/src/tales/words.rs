@@ -117,7 +117,7 @@ const FRIEND: &[&str] = &[
 
 #[rustfmt::skip]
 const LOOK: &[&str] = &[
-    "young", "tired", "fluffy", "skinny", "round", "fat", "lonely", "muddy", "wet", "hungry", "thirsty",
+    "dainty", "tired", "fluffy", "skinny", "round", "fat", "lonely", "muddy", "wet", "hungry", "thirsty",
     "grumpy", "nervous", "wise", "slow", "giant", "limping", "dizzy", "furry", "pale", "strange", "lazy",
     "weary", "silly", "handsome", "graceful",
 ];
