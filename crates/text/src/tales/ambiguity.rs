@@ -3,6 +3,7 @@
 //! Any two options of a rule must differ at some word while both still go on: up to there they have the same items,
 //! so they have read the same text, and there they cannot both fit. Then a reader who knows where an option begins
 //! knows which one it is and where it ends, by induction over the rules. It also makes the options prefix-free.
+//! Words are compared whole, so no letter may touch a slot: what fills it must end where a word ends.
 
 use super::grammar::{Grammar, Item};
 
@@ -11,6 +12,9 @@ pub fn doubts(grammar: &Grammar) -> Vec<String> {
     let mut found = Vec::new();
     for options in &grammar.rules {
         for (at, one) in options.iter().enumerate() {
+            if one.items.windows(2).any(|pair| touch(pair[0], pair[1])) {
+                found.push(format!("{:?}", one.items));
+            }
             for other in &options[at + 1..] {
                 if !differ(grammar, &pieces(&one.items), &pieces(&other.items)) {
                     found.push(format!("{:?} {:?}", one.items, other.items));
@@ -19,6 +23,15 @@ pub fn doubts(grammar: &Grammar) -> Vec<String> {
         }
     }
     found
+}
+
+/// Whether two neighbours may run into one word.
+fn touch(left: Item, right: Item) -> bool {
+    let ends = |item, end: fn(&str) -> Option<char>| match item {
+        Item::Text(text) => end(text).is_some_and(|c| c.is_ascii_alphabetic()),
+        Item::Draw(_) | Item::Recall(..) => true,
+    };
+    ends(left, |text| text.chars().last()) && ends(right, |text| text.chars().next())
 }
 
 /// Items whose texts are single words, blanks or signs.
@@ -88,6 +101,9 @@ mod tests {
         assert_eq!(doubtful(&["{hero} ran.", "Tom ran."]), 1);
         assert_eq!(doubtful(&["{hero} ran", "{hero} ran and sang"]), 1);
         assert_eq!(doubtful(&["run", "runner"]), 0);
+        assert_eq!(doubtful(&["{hero}s ran"]), 1);
+        assert_eq!(doubtful(&["{hero}{girl}"]), 1);
+        assert_eq!(doubtful(&["{hero}, {girl}"]), 0);
         assert_eq!(doubtful(&["run", "run", "run away"]), 3);
     }
 }

@@ -94,21 +94,23 @@ pub fn words() -> usize {
 mod tests {
     use super::*;
 
-    /// At every byte of some stories, what may follow shares the mass of what is there: summed from the end to the
-    /// empty text, which has the mass 1, nothing is lost or counted twice.
+    /// Wherever a story is cut, all that may follow shares the mass of what is there, and the empty text has the mass 1:
+    /// nothing is lost or counted twice.
     #[test]
     fn the_mass_of_a_beginning_is_that_of_its_continuations() {
         assert!((GRAMMAR.read("").begun - 1.0).abs() < 1e-12);
-        for index in 0..3 {
+        for index in 0..2 {
             let story = story(11, index);
-            for end in 0..=story.len() {
-                let here = GRAMMAR.read(&story[..end]);
+            // A step that is no divisor of anything; the last byte is among the places.
+            for left in (0..=story.len()).step_by(7) {
+                let (begun, _) = story.split_at(story.len() - left);
+                let here = GRAMMAR.read(begun);
                 let mass: f64 = (b' '..=b'~')
-                    .map(|next| GRAMMAR.read(&format!("{}{}", &story[..end], next as char)))
+                    .map(|next| GRAMMAR.read(&format!("{begun}{}", next as char)))
                     .map(|next| next.whole + next.begun)
                     .sum();
-                assert!((mass - here.begun).abs() <= 1e-12 * here.begun, "{mass} {here:?} {}", &story[..end]);
-                assert_eq!(here.whole > 0.0, end == story.len());
+                assert!((mass - here.begun).abs() <= 1e-12 * here.begun, "{mass} {here:?} {begun}");
+                assert_eq!(here.whole > 0.0, left == 0);
             }
         }
     }

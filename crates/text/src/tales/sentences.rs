@@ -23,7 +23,7 @@ pub const RULES: &[Rule] = &[
         &[
             "Once upon a time a {mood} child named {hero} lived in a {size} {home}.",
             "Long ago there was a {mood} child named {hero} in a {size} {home}.",
-            "{hero} was a {mood} {child} from a {size} {home}.",
+            "Young {hero} was a {mood} {child} from a {size} {home}.",
             "In a {size} {home} lived {hero}, a {mood} {child}.",
             "Meet {hero}, a {mood} {child} from a {size} {home}.",
             "This is the story of {hero}, a {mood} {child} from a {size} {home}.",
@@ -101,7 +101,7 @@ pub const RULES: &[Rule] = &[
         "help",
         &[
             "{=hero} shared some {taste} {food} with the {=friend}.",
-            "{=hero} {did} and {did} until the {=friend} felt {glad}.",
+            "{=hero} {did} {how} until the {=friend} felt {glad}.",
             "So {=hero} cooked {taste} {food}, and they ate {how}.",
             "{=hero} told {number} jokes until the {=friend} {did} {how}.",
             "{He} called the {job}, who helped the {=friend} {how}.",
@@ -135,8 +135,8 @@ pub const RULES: &[Rule] = &[
         "owner",
         &[
             "\"Whose {=thing} is this?\" {he} asked the {job} {how}.",
-            "Neither the {job} nor the {job} knew the {=thing}.",
-            "{He} {how} showed it to the {job} and the {job}.",
+            "Neither the {job} nor {his} {kin} knew the {=thing}.",
+            "{He} {how} showed it to the {job} and {his} {kin}.",
             "{His} {kin} said its owner must feel {sad}.",
             "For {number} days {he} {how} asked the {job} about it.",
             "\"Its owner must be {sad},\" {said} the {job} {how}.",
@@ -148,7 +148,7 @@ pub const RULES: &[Rule] = &[
             "\"That is my {=colour} {=thing}!\" {said} the {=friend} {how}.",
             "It was {sad}, for it had lost a {=colour} {=thing}.",
             "\"Is this {=colour} {=thing} yours?\" {he} asked, and the {=friend} {did}.",
-            "When it saw the {=colour} {=thing}, it {did} and {did}.",
+            "When it saw the {=colour} {=thing}, it {did} {how}.",
             "{=hero} held up the {=colour} {=thing}, and it {did} {how}.",
             "It had missed its {=colour} {=thing} for {number} weeks.",
         ],
@@ -190,10 +190,10 @@ pub const RULES: &[Rule] = &[
     rule(
         "ending",
         &[
-            "From then on, {=hero} and the {=friend} {did} and {did} every {day}.",
-            "{=hero} came home to the {=home}, {glad} and {glad}.",
+            "From then on, {=hero} and the {=friend} {did} {how} every {day}.",
+            "{=hero} came home to the {=home} {how} and felt {glad}.",
             "The {=friend} taught {=hero} that {virtue} is better than {wealth}.",
-            "In the end {=hero} chose {virtue} and {virtue} over {wealth}.",
+            "In the end {=hero} chose {virtue} over {wealth} every {day}.",
             "Back in the {=home}, {=hero} {how} told {his} {kin} about the {=friend}.",
             "And the {=friend} visits {=hero} in the {=home} every {day}, bringing {taste} {food}.",
         ],

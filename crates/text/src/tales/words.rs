@@ -117,7 +117,7 @@ const FRIEND: &[&str] = &[
 
 #[rustfmt::skip]
 const LOOK: &[&str] = &[
-    "young", "tired", "fluffy", "skinny", "round", "fat", "lonely", "muddy", "wet", "hungry", "thirsty",
+    "dainty", "tired", "fluffy", "skinny", "round", "fat", "lonely", "muddy", "wet", "hungry", "thirsty",
     "grumpy", "nervous", "wise", "slow", "giant", "limping", "dizzy", "furry", "pale", "strange", "lazy",
     "weary", "silly", "handsome", "graceful",
 ];
@@ -217,7 +217,7 @@ const GLAD: &[&str] = &[
 const SAD: &[&str] = &[
     "sad", "worried", "upset", "afraid", "unhappy", "miserable", "heartbroken", "puzzled", "anxious",
     "frightened", "confused", "ashamed", "bored", "homesick", "desperate", "scared", "sorrowful",
-    "troubled", "helpless", "lost",
+    "troubled", "helpless",
 ];
 
 #[rustfmt::skip]
