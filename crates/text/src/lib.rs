@@ -6,14 +6,18 @@
 
 pub mod batch;
 mod bpe;
+mod cache;
 pub mod chat;
+mod corpus;
 pub mod dataset;
 mod date;
 mod decode;
 pub mod guard;
 mod length;
+mod pack;
 mod pre;
 pub mod report;
+pub mod source;
 mod special;
 mod spm;
 pub mod template;
@@ -25,6 +29,7 @@ pub use chat::{Encoder, Message, Turn};
 pub use dataset::{Dataset, FORMATS, Format, LoadOptions, load};
 pub use decode::Decoder;
 pub use length::LengthPolicy;
+pub use pack::pack;
 pub use planish_base::{Error, Kind, Result};
 pub use report::{EndOfTurn, Lengths, Report};
 pub use template::ChatTemplate;

@@ -6,7 +6,9 @@ use planish_base::{Error, Result};
 use planish_compute::Isa;
 use planish_engine::Precision;
 use planish_model::{AdapterSpec, Role};
+use planish_store::fs;
 use planish_text::LengthPolicy;
+use planish_text::source::is_stdin;
 use serde::{Deserialize, Serialize};
 
 use crate::optim::{self, OptimSettings};
@@ -79,12 +81,14 @@ pub enum OnNonfinite {
 pub struct RunConfig {
     /// The model that is trained: GGUF file or Hugging Face directory.
     pub base: PathBuf,
-    /// Training data.
+    /// Training data: files, patterns of files, or `-` for standard input.
     pub data: Vec<PathBuf>,
     /// Held-out data; without it `eval_split` of the training data.
     pub eval_data: Vec<PathBuf>,
     /// Share or number of examples held out.
     pub eval_split: EvalSplit,
+    /// A directory where tokens are kept from one run to the next.
+    pub cache: Option<PathBuf>,
     /// Train every weight instead of an adapter.
     pub full: bool,
     /// An adapter that training starts from.
@@ -111,6 +115,8 @@ pub struct RunConfig {
     pub context: Option<usize>,
     /// What to do with longer examples.
     pub max_length_policy: LengthPolicy,
+    /// Pack whole examples into sequences of up to `context` tokens, in which none sees another.
+    pub pack: bool,
     /// What matrices are multiplied as: f32, bf16, or `auto`, which is bf16 where the machine multiplies it faster.
     pub precision: String,
     /// Forget a layer's activations after its forward pass, and compute them again in the backward pass.
@@ -174,6 +180,7 @@ impl Default for RunConfig {
             data: Vec::new(),
             eval_data: Vec::new(),
             eval_split: EvalSplit::Fraction(0.05),
+            cache: None,
             full: false,
             init_adapter: None,
             rank: 16,
@@ -187,6 +194,7 @@ impl Default for RunConfig {
             micro_batch: 2,
             context: None,
             max_length_policy: LengthPolicy::Error,
+            pack: false,
             precision: "auto".into(),
             recompute: false,
             memory: None,
@@ -294,6 +302,9 @@ impl RunConfig {
             return Err(Error::usage("setting", "early-stop needs evaluations during the run")
                 .with_hint("say how often with --eval-every"));
         }
+        if [&self.data, &self.eval_data].into_iter().flatten().filter(|p| is_stdin(p)).count() > 1 {
+            return Err(Error::usage("stdin", "`-` is given twice, and standard input can be read once"));
+        }
         if self.full && self.init_adapter.is_some() {
             return Err(Error::usage("setting", "init-adapter starts an adapter, full trains none")
                 .with_hint("merge the adapter into the base first: planish merge"));
@@ -361,6 +372,7 @@ impl RunConfig {
             base: absolute(&self.base),
             data: self.data.iter().map(|p| absolute(p)).collect(),
             eval_data: self.eval_data.iter().map(|p| absolute(p)).collect(),
+            cache: self.cache.as_deref().map(absolute),
             ..self.clone()
         })
     }
@@ -406,6 +418,7 @@ pub(crate) fn check_steps(steps: usize) -> Result<()> {
     }
 }
 
+/// Standard input is nowhere else.
 fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+    if is_stdin(path) { path.to_path_buf() } else { fs::absolute(path) }
 }

@@ -141,6 +141,7 @@ pub fn tune(
 ) -> Result<Tuned> {
     config.check()?;
     let mut run = Run::new(config)?;
+    run.data.warnings().for_each(|text| observer.warning(text));
     run.plan.disk = disk(&run, start.out());
     let state = match start.checkpoint() {
         Some(c) => c.state.clone(),
@@ -165,6 +166,7 @@ pub fn tune(
     }
     run.plan.time = run.probe()?;
     observer.plan(&run.plan);
+    run.keep_stdin(&dir)?;
     dir.write_config(&run.config)?;
     dir.write_flow(&run.flow())?;
     let mut events = dir.events()?;

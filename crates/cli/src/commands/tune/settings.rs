@@ -23,7 +23,8 @@ pub struct Settings {
     #[arg(value_name = "MODEL", required_unless_present_any = ["config", "resume"])]
     model: Option<PathBuf>,
 
-    /// Files of JSON lines (messages, prompt/completion, text, or input_ids) or of text
+    /// Files of JSON lines (messages, prompt/completion, text, or input_ids), of text, or of token ids (.bin, .toyc);
+    /// patterns of files, such as 'data/*.txt'; `-` for standard input
     #[arg(value_name = "DATA", required_unless_present_any = ["config", "resume"])]
     data: Vec<PathBuf>,
 
@@ -95,6 +96,14 @@ pub struct Settings {
     /// What becomes of longer examples [default: error]
     #[arg(long, value_name = "POLICY", value_parser = length_policy())]
     max_length_policy: Option<LengthPolicy>,
+
+    /// Pack whole examples into sequences of up to --context tokens; none of them sees another
+    #[arg(long)]
+    pack: bool,
+
+    /// Keep the tokens of the data in this directory, and take them from there the next time
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
 
     #[arg(long, value_name = "X")]
     #[arg(help = or_default("Highest learning rate", learning_rates()))]
@@ -323,6 +332,8 @@ impl Settings {
         c.memory = self.memory.or(c.memory);
         c.context = self.context.or(c.context);
         set(&mut c.max_length_policy, &self.max_length_policy);
+        c.pack |= self.pack;
+        c.cache = self.cache.clone().or(c.cache);
         c.lr = self.lr.or(c.lr);
         set(&mut c.lr_min, &self.lr_min);
         // What a file says of another schedule or optimizer means nothing to this one.
