@@ -41,6 +41,11 @@ fn arena(engine: &Engine, sequences: usize, length: usize) -> u64 {
     engine.training_program(&score::ragged(&b, &segments), &[]).0.arena_bytes()
 }
 
+/// Bytes of a chunk of 256 rows of logits, and of no more.
+fn logits(vocab: u64) -> u64 {
+    256 * vocab * 4
+}
+
 #[test]
 fn the_arena_is_linear_in_the_tokens() {
     for recompute in [false, true] {
@@ -55,15 +60,21 @@ fn the_arena_is_linear_in_the_tokens() {
                 each(1),
                 each(2)
             );
-            // Doubling the length, or the number of sequences, at most doubles.
-            assert!(row[1] <= 2 * row[0] && row[2] <= 2 * row[1], "{kind} {b} {row:?}");
-            let doubled = CONTEXTS.map(|t| arena(&engine, 2 * b, t));
-            assert!(b == 8 || (0..3).all(|i| doubled[i] <= 2 * row[i]), "{kind} {b} {row:?} {doubled:?}");
+            let shorter = CONTEXTS.map(|t| arena(&engine, b, t / 2));
+            let fewer = CONTEXTS.map(|t| arena(&engine, b.div_ceil(2), t));
+            // What may come once and not again is a chunk of logits.
+            let fits =
+                |i: usize| row[i] <= 2 * shorter[i] + logits(512) && row[i] <= 2 * fewer[i] + logits(512);
+            assert!(
+                (0..3).all(fits),
+                "{kind}, B {b}: {row:?}, half as long {shorter:?}, half of them {fewer:?}"
+            );
         }
-        // The same tokens take the same memory in few long sequences and in many short ones.
+        // The same tokens take the same memory in few long sequences and in many short ones, within a bit for each
+        // pair of a long one's positions.
         let (long, short) = (arena(&engine, 2, 1024), arena(&engine, 8, 256));
         eprintln!("{kind}, 2048 tokens: {long} as 2 x 1024, {short} as 8 x 256");
-        assert!(long.abs_diff(short) * 100 <= long, "{long} {short}");
+        assert!(long.abs_diff(short) < 1024 * 1024 / 8, "{long} {short}");
     }
 }
 
@@ -74,5 +85,5 @@ fn the_vocabulary_is_not_multiplied_with_the_tokens() {
     let cost = |b, t| arena(&large, b, t) - arena(&small, b, t);
     let (few, many) = (cost(1, 256), cost(8, 1024));
     eprintln!("a vocabulary of 4096 instead of 512 costs {few} bytes at 256 tokens, {many} at 8192");
-    assert_eq!(few, many);
+    assert!(few <= logits(4096 - 512) && many <= logits(4096 - 512));
 }

@@ -229,6 +229,7 @@ fn whatever_the_tokens_depend_on_misses_the_cache() {
     assert_eq!((data.examples[0].ids[1], place.entries().len()), (u32::from(b'h'), 2));
     let mut vocab = byte_vocab(None, Some("<|im_end|>"));
     vocab.tokens.push("other".into());
+    vocab.kinds.push(planish_text::TokenKind::Normal);
     place.load(&Tokenizer::from_vocab(vocab).unwrap(), LoadOptions::default());
     assert_eq!(place.entries().len(), 3);
     let mut vocab = byte_vocab(None, Some("<|im_end|>"));

@@ -1,4 +1,5 @@
 //! A llama of random weights in memory, of any shape.
+#![allow(dead_code)] // not every test needs every shape
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +18,6 @@ pub fn llama(layers: usize, width: usize, dtype: TypeId) -> Model {
 }
 
 /// The same with a vocabulary of its own.
-#[allow(dead_code)] // not every test has one
 pub fn llama_of(layers: usize, width: usize, vocab: usize, dtype: TypeId) -> Model {
     let arch = &ARCHS[0];
     let heads = Heads { query: width / 16, kv: width / 32, width: 16, scale: 0.25 };
