@@ -182,3 +182,24 @@ fn the_plan_says_how_full_the_packs_are() {
     let row = format!("packed        {packs} packs of up to 32 tokens, {:.1} % full", 100.0 * fill);
     assert!(text.contains(&row), "{text}");
 }
+
+/// Called in a directory whose own name looks like a pattern, and gone on with from another one.
+#[test]
+fn a_pattern_means_the_same_from_anywhere() {
+    let place = place();
+    let odd = place.path("odd [x]");
+    std::fs::create_dir(&odd).unwrap();
+    for name in ["part-1.jsonl", "part-2.jsonl"] {
+        std::fs::write(odd.join(name), DATA).unwrap();
+    }
+    let model = place.path("tiny.gguf").display().to_string();
+    let args =
+        ["tune", &model, "part-*.jsonl", "--steps", "2", "--out", "run", "--eval-split", "0", "--cache", "c"];
+    planish().current_dir(&odd).args(args).assert().success();
+    assert_eq!(std::fs::read_dir(odd.join("c")).unwrap().count(), 1, "two files of one content");
+    place.run(&["tune", "--resume", "@odd [x]/run"]).ok();
+    // One more file makes it another run.
+    std::fs::write(odd.join("part-3.jsonl"), DATA).unwrap();
+    let refused = place.run(&["tune", "--resume", "@odd [x]/run"]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("data was"), "{}", refused.stderr);
+}

@@ -307,12 +307,7 @@ impl Settings {
             (None, None) => RunConfig { threads: available_threads(), ..RunConfig::default() },
         };
         set(&mut c.base, &self.model);
-        if !self.data.is_empty() {
-            c.data.clone_from(&self.data);
-        }
-        if !self.eval_data.is_empty() {
-            c.eval_data.clone_from(&self.eval_data);
-        }
+        self.set_data(&mut c);
         if c.base.as_os_str().is_empty() || c.data.is_empty() {
             return Err(Error::usage("model", "neither the command line nor the file names model and data"));
         }
@@ -330,10 +325,6 @@ impl Settings {
         set(&mut c.precision, &self.precision);
         c.recompute |= self.recompute;
         c.memory = self.memory.or(c.memory);
-        c.context = self.context.or(c.context);
-        set(&mut c.max_length_policy, &self.max_length_policy);
-        c.pack |= self.pack;
-        c.cache = self.cache.clone().or(c.cache);
         c.lr = self.lr.or(c.lr);
         set(&mut c.lr_min, &self.lr_min);
         // What a file says of another schedule or optimizer means nothing to this one.
@@ -357,9 +348,6 @@ impl Settings {
         set(&mut c.on_nonfinite, &self.on_nonfinite);
         set(&mut c.seed, &self.seed);
         set(&mut c.threads, &self.threads);
-        if let Some(split) = self.eval_split {
-            (c.eval_split, c.eval_data) = (split, Vec::new());
-        }
         c.eval_every = self.eval_every.or(c.eval_every);
         c.early_stop = self.early_stop.or(c.early_stop);
         c.save_every = match self.save_every.or(c.save_every) {
@@ -370,6 +358,23 @@ impl Settings {
         c.sample_every = self.sample_every.or(c.sample_every);
         c.sample_prompt = self.sample_prompt.clone().or(c.sample_prompt);
         Ok(c)
+    }
+
+    /// Which data, and how they become sequences.
+    fn set_data(&self, c: &mut RunConfig) {
+        if !self.data.is_empty() {
+            c.data.clone_from(&self.data);
+        }
+        if !self.eval_data.is_empty() {
+            c.eval_data.clone_from(&self.eval_data);
+        }
+        if let Some(split) = self.eval_split {
+            (c.eval_split, c.eval_data) = (split, Vec::new());
+        }
+        c.context = self.context.or(c.context);
+        set(&mut c.max_length_policy, &self.max_length_policy);
+        c.pack |= self.pack;
+        c.cache = self.cache.clone().or(c.cache.take());
     }
 }
 
