@@ -244,6 +244,31 @@ mod tests {
         assert_eq!(ids("abb"), [0, 4]);
     }
 
+    /// A token that the text does not hold, but that has a line break behind something else, forbids the parts.
+    #[test]
+    fn a_text_in_parts_is_the_text() {
+        let spm = |last: &str| {
+            let words = ["\u{2581}", "a", "b", "\n", "\n\n", "\u{2581}a", "ab", "a\u{2581}", "ba", last];
+            let tokens = words.map(String::from).to_vec();
+            let scores = (0..tokens.len()).map(|i| -((i * 7 % 10) as f32)).collect();
+            Spm::new(&Vocab { scores, tokens, ..Vocab::default() }, Some(0)).unwrap()
+        };
+        let tokens = |spm: &Spm, text: &str| {
+            let mut out = Vec::new();
+            spm.encode(text, 3, true, &mut |id, end| out.push((id, end))).unwrap();
+            out
+        };
+        let (parts, whole) = (spm("bbb"), spm("zz\n"));
+        assert!(parts.breaks_apart && !whole.breaks_apart);
+        let line = |i: usize| ["abba ab a", "\n", " ba\n\n", "b a\n", "\n\n\nab ", "\na"][i * i % 7 % 6];
+        let text: String = (0..80_000).map(line).collect();
+        assert!(text.len() > 4 * PART);
+        assert!(tokens(&parts, &text) == tokens(&whole, &text));
+        // Without a line break there is one part.
+        let text = "ab ".repeat(PART);
+        assert!(tokens(&parts, &text) == tokens(&whole, &text));
+    }
+
     #[test]
     fn only_two_hexadecimal_digits_are_a_byte() {
         assert_eq!((byte_of("<0x0A>"), byte_of("<0xff>")), (Some(10), Some(255)));

@@ -139,7 +139,7 @@ impl Run {
         };
         let packed = self.config.pack.then(|| {
             let (packs, context) = (train.len(), self.data.context);
-            let tokens: usize = train.iter().map(|s| sequence::tokens(s)).sum();
+            let tokens: usize = train.iter().map(sequence::tokens).sum();
             Packed { packs, context, fill: tokens as f64 / (packs * context) as f64 }
         });
         let evaluations = 2 + self.config.eval_every.map_or(0, |n| (self.plan.steps - 1) / n.max(1));

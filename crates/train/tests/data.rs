@@ -216,7 +216,7 @@ fn a_run_trains_on_packs() {
     assert_eq!((whole.plan.tokens.train_examples, whole.plan.steps), (23, (2 * packs).div_ceil(4)));
     assert_eq!(whole.tokens.iter().sum::<usize>() as u64, whole.plan.tokens.run_tokens);
     // Steps of four packs: two epochs are whole steps where the packs are even.
-    assert!(packs % 2 == 0 && whole.plan.tokens.run_tokens == 2 * tokens as u64, "{packs}");
+    assert!(packs.is_multiple_of(2) && whole.plan.tokens.run_tokens == 2 * tokens as u64, "{packs}");
     let mut stopped = Watcher { cancel_after: Some(2), ..Watcher::default() };
     place.go(&config, Start::New { out: place.path("b"), run_id: "b".into() }, &mut stopped);
     let rest = place.resume("b");
