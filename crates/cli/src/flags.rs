@@ -171,7 +171,7 @@ pub fn length_policy() -> impl TypedValueParser<Value = LengthPolicy> {
 /// # Errors
 /// As [`planish_text::load`]; `token id` for an id that the model does not have.
 pub fn load_data(paths: &[PathBuf], model: &Model, context: usize, policy: LengthPolicy) -> Result<Dataset> {
-    let options = LoadOptions { context, policy, ..LoadOptions::default() };
+    let options = LoadOptions { context, policy, vocab: Some(model.spec.vocab), ..LoadOptions::default() };
     let data = planish_text::load(paths, model.tokenizer.as_ref(), model.template.as_ref(), &options)?;
     let vocab = model.spec.vocab;
     // Data of token ids need no tokenizer, so only the model knows which ids exist.

@@ -8,7 +8,7 @@ use tokenizers::Model;
 use tokenizers::models::bpe::{BPE, Vocab as WordIds};
 
 use crate::pre::Pre;
-use crate::tokenizer::Pieces;
+use crate::tokenizer::Sink;
 use crate::vocab::Vocab;
 
 #[derive(Debug)]
@@ -73,8 +73,8 @@ impl Bpe {
         self.pre.add_bos
     }
 
-    /// Appends the tokens of `text`, which begins at byte `offset` of the whole.
-    pub(crate) fn encode(&self, text: &str, offset: usize, out: &mut Pieces) -> Result<()> {
+    /// Gives the tokens of `text`, which begins at byte `offset` of the whole.
+    pub(crate) fn encode(&self, text: &str, offset: usize, out: Sink<'_>) -> Result<()> {
         let mut end = offset;
         let mut mapped = String::new();
         self.pre.words(text, &mut |word| {
@@ -87,7 +87,7 @@ impl Bpe {
             let word_end = end + word.len();
             for token in tokens {
                 end += token.value.chars().count();
-                out.push(token.id, end);
+                out(token.id, end);
             }
             if end != word_end {
                 let text = format!("the vocabulary cannot write all bytes of {:?}", shorten(word));

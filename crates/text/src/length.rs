@@ -1,5 +1,7 @@
 //! Examples that are longer than the context: never cut in silence.
 
+use std::ops::Range;
+
 use planish_base::{Error, Result};
 
 use crate::report::Lengths;
@@ -40,11 +42,7 @@ pub fn fit(
     policy: LengthPolicy,
     report: &mut Report,
 ) -> Result<Vec<Example>> {
-    if context < 2 {
-        let text =
-            format!("a context of {context} tokens, expected at least 2 (one to read, one to predict)");
-        return Err(Error::usage("context", text));
-    }
+    check_context(context)?;
     let too_long = examples.iter().filter(|e| e.ids.len() > context).count();
     if too_long > 0 && policy == LengthPolicy::Error {
         return Err(too_long_error(&examples, context, too_long, &report.lengths));
@@ -79,6 +77,17 @@ pub fn fit(
     Ok(kept)
 }
 
+/// Refuses a context in which nothing could be trained.
+pub(crate) fn check_context(context: usize) -> Result<()> {
+    match context {
+        0 | 1 => Err(Error::usage(
+            "context",
+            format!("a context of {context} tokens, expected at least 2 (one to read, one to predict)"),
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn too_long_error(examples: &[Example], context: usize, too_long: usize, l: &Lengths) -> Error {
     let first = examples.iter().find(|e| e.ids.len() > context);
     let first = first.map(|e| format!(", first {} with {}", e.place, e.ids.len())).unwrap_or_default();
@@ -99,22 +108,23 @@ fn truncate(mut example: Example, context: usize) -> Option<Example> {
     example.trained.contains(&true).then_some(example)
 }
 
+/// The pieces of `n` tokens, each of at most `context`, at least 2. Neighbours share a token, the last of one and
+/// the first of the next, so that every token but the very first is a target once.
+pub(crate) fn cuts(n: usize, context: usize) -> impl Iterator<Item = Range<usize>> {
+    let starts = (0..n.saturating_sub(1)).step_by(context.max(2) - 1);
+    starts.map(move |start| start..(start + context.max(2)).min(n))
+}
+
 /// Pieces without a trained token are left out: they would teach nothing.
 fn pieces(example: &Example, context: usize) -> Vec<Example> {
-    let mut out = Vec::new();
-    let mut start = 0;
-    while start + 1 < example.ids.len() {
-        let end = (start + context).min(example.ids.len());
-        let mut trained = example.trained[start..end].to_vec();
+    let piece = |range: Range<usize>| {
+        let mut trained = example.trained[range.clone()].to_vec();
         // The shared token was a target in the piece before.
         trained[0] = false;
-        if trained.contains(&true) {
-            let place = format!("{} from token {start}", example.place);
-            out.push(Example { ids: example.ids[start..end].to_vec(), trained, place });
-        }
-        start = end - 1;
-    }
-    out
+        let place = format!("{} from token {}", example.place, range.start);
+        trained.contains(&true).then(|| Example { ids: example.ids[range].to_vec(), trained, place })
+    };
+    cuts(example.ids.len(), context).filter_map(piece).collect()
 }
 
 #[cfg(test)]

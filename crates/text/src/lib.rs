@@ -6,15 +6,19 @@
 
 pub mod batch;
 mod bpe;
+mod cache;
 pub mod chat;
+mod corpus;
 pub mod dataset;
 mod date;
 mod decode;
 pub mod guard;
 pub mod learn;
 mod length;
+mod pack;
 mod pre;
 pub mod report;
+pub mod source;
 mod special;
 mod spm;
 pub mod tales;
@@ -29,6 +33,7 @@ pub use dataset::{Dataset, FORMATS, Format, LoadOptions, each_text, load};
 pub use decode::Decoder;
 pub use learn::{WordCounts, train_bpe};
 pub use length::LengthPolicy;
+pub use pack::pack;
 pub use planish_base::{Error, Kind, Result};
 pub use report::{EndOfTurn, Lengths, Report};
 pub use template::ChatTemplate;

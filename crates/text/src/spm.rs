@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use planish_base::{Error, Result};
 
-use crate::tokenizer::Pieces;
+use crate::tokenizer::Sink;
 use crate::vocab::{TokenKind, Vocab};
 
 /// U+2581, which SentencePiece writes for a blank.
@@ -19,6 +19,8 @@ pub(crate) struct Spm {
     bytes: Vec<Option<u32>>,
     unk: Option<u32>,
     longest: usize,
+    /// No token has a line break behind something else.
+    breaks_apart: bool,
 }
 
 /// A character, or several merged into the first of them; `len` = 0 once merged into another.
@@ -66,12 +68,22 @@ pub(crate) fn byte_of(token: &str) -> Option<u8> {
     u8::from_str_radix(digits, 16).ok()
 }
 
+/// Least bytes of a part of a long text.
+const PART: usize = 1 << 16;
+
+/// Offsets of the line breaks that stand behind something else than a line break.
+fn line_starts(text: &str) -> Vec<usize> {
+    let bytes = text.as_bytes();
+    (1..bytes.len()).filter(|i| bytes[*i] == b'\n' && bytes[*i - 1] != b'\n').collect()
+}
+
 impl Spm {
     pub(crate) fn new(vocab: &Vocab, unk: Option<u32>) -> Result<Spm> {
         if vocab.scores.len() != vocab.tokens.len() {
             return Err(Error::input("length", "tokenizer.ggml.scores is absent, but the model needs it"));
         }
-        let mut spm = Spm { ids: HashMap::new(), bytes: vec![None; 256], unk, longest: 0 };
+        let mut spm =
+            Spm { ids: HashMap::new(), bytes: vec![None; 256], unk, longest: 0, breaks_apart: true };
         for ((id, token), score) in (0u32..).zip(&vocab.tokens).zip(&vocab.scores) {
             match vocab.kind(id) {
                 TokenKind::Control | TokenKind::Unknown => {}
@@ -87,14 +99,28 @@ impl Spm {
                     // -0.0 and 0.0 are one score to llama.cpp; total_cmp tells them apart.
                     spm.ids.insert(token.clone(), (id, *score + 0.0));
                     spm.longest = spm.longest.max(token.len());
+                    spm.breaks_apart &= line_starts(token).is_empty();
                 }
             }
         }
         Ok(spm)
     }
 
-    /// Appends the tokens of `text`, which begins at byte `offset` of the whole; `prefix` puts a blank in front.
-    pub(crate) fn encode(&self, text: &str, offset: usize, prefix: bool, out: &mut Pieces) -> Result<()> {
+    /// Gives the tokens of `text`, which begins at byte `offset` of the whole; `prefix` puts a blank in front. The
+    /// tables of a text are a hundred times its size, so it is taken in parts where no token can reach across.
+    pub(crate) fn encode(&self, text: &str, offset: usize, prefix: bool, out: Sink<'_>) -> Result<()> {
+        let (mut done, mut prefix) = (0, prefix);
+        let breaks = if self.breaks_apart && text.len() > PART { line_starts(text) } else { Vec::new() };
+        for at in breaks {
+            if at - done >= PART {
+                self.encode_part(&text[done..at], offset + done, prefix, out)?;
+                (done, prefix) = (at, false);
+            }
+        }
+        self.encode_part(&text[done..], offset + done, prefix, out)
+    }
+
+    fn encode_part(&self, text: &str, offset: usize, prefix: bool, out: Sink<'_>) -> Result<()> {
         if text.is_empty() {
             return Ok(());
         }
@@ -175,9 +201,9 @@ impl Spm {
     }
 
     /// One symbol as its token, or as bytes, or as the unknown token.
-    fn emit(&self, symbol: &str, begin: usize, end: usize, out: &mut Pieces) -> Result<()> {
+    fn emit(&self, symbol: &str, begin: usize, end: usize, out: Sink<'_>) -> Result<()> {
         if let Some((id, _)) = self.ids.get(symbol) {
-            out.push(*id, end);
+            out(*id, end);
             return Ok(());
         }
         let ids: Option<Vec<u32>> = symbol.bytes().map(|b| self.bytes[usize::from(b)]).collect();
@@ -185,10 +211,10 @@ impl Spm {
             (Some(ids), _) => {
                 for (i, id) in ids.iter().enumerate() {
                     let last = i + 1 == ids.len();
-                    out.push(*id, if last { end } else { end.min(begin + i + 1) });
+                    out(*id, if last { end } else { end.min(begin + i + 1) });
                 }
             }
-            (None, Some(unk)) => out.push(unk, end),
+            (None, Some(unk)) => out(unk, end),
             (None, None) => {
                 let text = format!("the vocabulary cannot write {symbol:?} and has no unknown token");
                 return Err(Error::input("byte token", text));
@@ -209,13 +235,38 @@ mod tests {
         let vocab = Vocab { scores: vec![0.0, 0.0, -1.0, -1.0, -0.5], tokens, ..Vocab::default() };
         let spm = Spm::new(&vocab, None).unwrap();
         let ids = |text| {
-            let mut out = Pieces::default();
-            spm.encode(text, 0, false, &mut out).unwrap();
-            out.ids
+            let mut ids = Vec::new();
+            spm.encode(text, 0, false, &mut |id, _| ids.push(id)).unwrap();
+            ids
         };
         assert_eq!(ids("aaaaa"), [2, 2, 0]);
         assert_eq!(ids("aab"), [2, 1]);
         assert_eq!(ids("abb"), [0, 4]);
+    }
+
+    /// A token that the text does not hold, but that has a line break behind something else, forbids the parts.
+    #[test]
+    fn a_text_in_parts_is_the_text() {
+        let spm = |last: &str| {
+            let words = ["\u{2581}", "a", "b", "\n", "\n\n", "\u{2581}a", "ab", "a\u{2581}", "ba", last];
+            let tokens = words.map(String::from).to_vec();
+            let scores = (0..tokens.len()).map(|i| -((i * 7 % 10) as f32)).collect();
+            Spm::new(&Vocab { scores, tokens, ..Vocab::default() }, Some(0)).unwrap()
+        };
+        let tokens = |spm: &Spm, text: &str| {
+            let mut out = Vec::new();
+            spm.encode(text, 3, true, &mut |id, end| out.push((id, end))).unwrap();
+            out
+        };
+        let (parts, whole) = (spm("bbb"), spm("zz\n"));
+        assert!(parts.breaks_apart && !whole.breaks_apart);
+        let line = |i: usize| ["abba ab a", "\n", " ba\n\n", "b a\n", "\n\n\nab ", "\na"][i * i % 7 % 6];
+        let text: String = (0..80_000).map(line).collect();
+        assert!(text.len() > 4 * PART);
+        assert!(tokens(&parts, &text) == tokens(&whole, &text));
+        // Without a line break there is one part.
+        let text = "ab ".repeat(PART);
+        assert!(tokens(&parts, &text) == tokens(&whole, &text));
     }
 
     #[test]

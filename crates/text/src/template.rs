@@ -12,6 +12,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{Environment, ErrorKind, State, context};
 use planish_base::{Error, Result};
+use planish_store::fs;
 use planish_store::gguf::Metadata;
 use regex::Regex;
 use serde::Serialize;
@@ -39,6 +40,7 @@ pub struct ChatTemplate {
     environment: Arc<Environment<'static>>,
     bos: String,
     eos: String,
+    date: Option<String>,
 }
 
 /// What `raise_exception` carries out of the template.
@@ -85,7 +87,8 @@ impl ChatTemplate {
         environment.add_function("strftime_now", |_: String| no_date());
         environment.add_template_owned("chat_template", source_seen).map_err(explain)?;
         let environment = Arc::new(environment);
-        Ok(ChatTemplate { source: source.to_owned(), environment, bos: bos.to_owned(), eos: eos.to_owned() })
+        let (source, bos, eos) = (source.to_owned(), bos.to_owned(), eos.to_owned());
+        Ok(ChatTemplate { source, environment, bos, eos, date: None })
     }
 
     /// The template of a GGUF file (`tokenizer.chat_template`), or `None` where it has none.
@@ -98,6 +101,7 @@ impl ChatTemplate {
     /// Sets what `strftime_now` in a template gives, at midnight. Without it, a template that asks for the date is an
     /// error, so that no rendering depends on the clock. Errors: `date` is not a day written `YYYY-MM-DD`.
     pub fn with_date(mut self, date: &str) -> Result<ChatTemplate> {
+        self.date = Some(date.to_owned());
         let date = Date::parse(date)
             .ok_or_else(|| Error::usage("date", format!("{date:?} is not a date, expected YYYY-MM-DD")))?;
         Arc::make_mut(&mut self.environment).add_function("strftime_now", move |format: String| {
@@ -109,6 +113,12 @@ impl ChatTemplate {
     /// The template as it stands in the file.
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// SHA-256 of all that a rendering depends on beside the conversation.
+    pub fn fingerprint(&self) -> String {
+        let parts = (&self.source, &self.bos, &self.eos, &self.date);
+        fs::sha256(serde_json::json!(parts).to_string().as_bytes())
     }
 
     /// Renders a conversation; `tools` is a JSON array of tool descriptions. Errors: what the template raises, with

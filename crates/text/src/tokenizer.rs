@@ -56,12 +56,8 @@ pub struct Pieces {
     pub ends: Vec<usize>,
 }
 
-impl Pieces {
-    pub(crate) fn push(&mut self, id: u32, end: usize) {
-        self.ids.push(id);
-        self.ends.push(end);
-    }
-}
+/// Takes each token with the offset where it ends.
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(u32, usize);
 
 #[derive(Debug)]
 enum Model {
@@ -79,6 +75,7 @@ pub struct Tokenizer {
     add_bos: bool,
     add_space_prefix: bool,
     end_of_generation: Vec<u32>,
+    fingerprint: String,
 }
 
 impl Tokenizer {
@@ -92,6 +89,7 @@ impl Tokenizer {
     /// into a file later ([`Vocab::to_gguf`]) hands over a clone. Errors: as [`Tokenizer::from_gguf`].
     pub fn from_vocab(mut vocab: Vocab) -> Result<Tokenizer> {
         vocab.check()?;
+        let fingerprint = vocab.fingerprint();
         let spm = vocab.model == "llama";
         if spm {
             set_spm_defaults(&mut vocab);
@@ -123,6 +121,7 @@ impl Tokenizer {
             add_bos,
             add_space_prefix: spm && vocab.add_space_prefix.unwrap_or(true),
             end_of_generation: end_of_generation(&vocab),
+            fingerprint,
             model,
             vocab,
         })
@@ -130,12 +129,12 @@ impl Tokenizer {
 
     /// Tokens of `text`; texts of special tokens in it become those tokens. No BOS or EOS is added.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        Ok(self.encode_blocked(text, &[])?.ids)
+        self.ids_of(text, Recognise::All { blocked: &[] }, true)
     }
 
     /// Tokens of `text` where control tokens are ordinary text, as what a user wrote must be.
     pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>> {
-        Ok(self.pieces_of(text, Recognise::UserDefined, true)?.ids)
+        self.ids_of(text, Recognise::UserDefined, true)
     }
 
     /// [`Tokenizer::encode`], with the offset where each token ends.
@@ -145,12 +144,24 @@ impl Tokenizer {
 
     /// Tokens of text that continues another: SPM puts no blank in front.
     pub(crate) fn encode_continuation(&self, text: &str) -> Result<Vec<u32>> {
-        Ok(self.pieces_of(text, Recognise::All { blocked: &[] }, false)?.ids)
+        self.ids_of(text, Recognise::All { blocked: &[] }, false)
     }
 
     /// As [`Tokenizer::encode_with_offsets`], but no control token is recognised across a byte of `blocked`.
     pub(crate) fn encode_blocked(&self, text: &str, blocked: &[usize]) -> Result<Pieces> {
-        self.pieces_of(text, Recognise::All { blocked }, true)
+        let mut out = Pieces::default();
+        self.tokens_of(text, Recognise::All { blocked }, true, &mut |id, end| {
+            out.ids.push(id);
+            out.ends.push(end);
+        })?;
+        Ok(out)
+    }
+
+    /// Of a long text the offsets would take twice the memory of the ids.
+    fn ids_of(&self, text: &str, what: Recognise<'_>, at_start: bool) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        self.tokens_of(text, what, at_start, &mut |id, _| ids.push(id))?;
+        Ok(ids)
     }
 
     /// [`Tokenizer::encode`], with exactly one BOS in front where the model wants one. Errors: `text` has two.
@@ -176,32 +187,36 @@ impl Tokenizer {
         Ok(add)
     }
 
-    fn pieces_of(&self, text: &str, what: Recognise<'_>, at_start: bool) -> Result<Pieces> {
+    fn tokens_of(&self, text: &str, what: Recognise<'_>, at_start: bool, out: Sink<'_>) -> Result<()> {
         if text.len() > MAX_TEXT_BYTES {
             let message = format!("a text of {} bytes, at most {MAX_TEXT_BYTES}", text.len());
             return Err(Error::input("text too long", message).with_hint("split it into several examples"));
         }
-        let mut out = Pieces::default();
         let mut after_special = at_start;
         for fragment in self.specials.fragments(text, what) {
             match fragment {
                 Fragment::Token(id, range) => {
-                    out.push(id, range.end);
+                    out(id, range.end);
                     after_special = true;
                 }
                 Fragment::Text(range) => {
                     let prefix = self.add_space_prefix && after_special;
                     after_special = false;
                     match &self.model {
-                        Model::Bpe(bpe) => bpe.encode(&text[range.clone()], range.start, &mut out)?,
+                        Model::Bpe(bpe) => bpe.encode(&text[range.clone()], range.start, out)?,
                         Model::Spm(spm) => {
-                            spm.encode(&text[range.clone()], range.start, prefix, &mut out)?;
+                            spm.encode(&text[range.clone()], range.start, prefix, out)?;
                         }
                     }
                 }
             }
         }
-        Ok(out)
+        Ok(())
+    }
+
+    /// SHA-256 of the vocabulary with all that tokens depend on.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
     }
 
     /// Byte offsets in `text` where the text of a control token begins.

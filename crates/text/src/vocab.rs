@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 
 use planish_base::{Error, Result};
+use planish_store::fs;
 use planish_store::gguf::{Metadata, OwnedValue};
 
 /// No real vocabulary has a token near this long; it bounds every per-token loop.
@@ -89,6 +90,27 @@ pub struct Vocab {
 }
 
 impl Vocab {
+    /// SHA-256 of everything that tokens depend on.
+    pub(crate) fn fingerprint(&self) -> String {
+        let texts = |list: &[String]| list.iter().map(String::len).sum::<usize>() + 8 * list.len();
+        let mut bytes = Vec::with_capacity(texts(&self.tokens) + texts(&self.merges) + 8 * self.tokens.len());
+        let ids = [self.bos, self.eos, self.eot, self.eom, self.unk, self.pad];
+        let flags = [self.add_bos, self.add_space_prefix];
+        bytes.extend(format!("{:?}{:?}{ids:?}{flags:?}", self.model, self.pre).bytes());
+        // The length before each part keeps parts apart.
+        for list in [&self.tokens, &self.merges] {
+            bytes.extend((list.len() as u64).to_le_bytes());
+            for text in list {
+                bytes.extend((text.len() as u64).to_le_bytes());
+                bytes.extend(text.as_bytes());
+            }
+        }
+        bytes.extend((self.scores.len() as u64).to_le_bytes());
+        bytes.extend(self.scores.iter().flat_map(|s| s.to_le_bytes()));
+        bytes.extend(self.kinds.iter().map(|k| *k as u8));
+        fs::sha256(&bytes)
+    }
+
     /// Reads the keys. Errors: a key of another type, or without the token list.
     pub fn from_gguf(m: &Metadata) -> Result<Vocab> {
         let owned = |key: &str| -> Result<Vec<String>> {

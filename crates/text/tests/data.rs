@@ -146,7 +146,7 @@ fn files_of_other_kinds_are_refused() {
     let latin = write(dir.path(), "latin.jsonl", b"{\"text\": \"\xE9\"}\n");
     let t = byte_tokenizer(None, None);
     assert!(load(&[latin], Some(&t), None, &o).unwrap_err().to_string().contains("latin.jsonl:1"));
-    let short = LoadOptions { max_line_bytes: 8, ..o };
+    let short = LoadOptions { max_line_bytes: 8, max_text_bytes: 8, ..o };
     assert!(load_with("data.jsonl", CHAT, &short).is_err());
     assert!(load_with("book.txt", "longer than that", &short).is_err());
 }

@@ -43,7 +43,7 @@ pub struct State {
     pub updates: u64,
     /// Passes over the data that are complete.
     pub epoch: usize,
-    /// Examples of the current pass that are used up.
+    /// Sequences of the current pass that are used up.
     pub position: usize,
     /// Steps left out since their loss or gradient was not finite, and how many of them just now in a row.
     pub skipped: (usize, usize),

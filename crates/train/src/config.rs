@@ -6,7 +6,9 @@ use planish_base::{Error, Result};
 use planish_compute::Isa;
 use planish_engine::Precision;
 use planish_model::{AdapterSpec, Role};
+use planish_store::fs;
 use planish_text::LengthPolicy;
+use planish_text::source::is_stdin;
 use serde::{Deserialize, Serialize};
 
 use crate::optim::{self, OptimSettings};
@@ -80,12 +82,15 @@ pub enum OnNonfinite {
 pub struct RunConfig {
     /// The model that is trained: GGUF file or Hugging Face directory. Of a run that trains a new model, its first file.
     pub base: PathBuf,
-    /// Training data; none for the built-in corpus, which only a new model is trained on.
+    /// Training data: files, patterns of files, or `-` for standard input; none for the built-in corpus, which only a new
+    /// model is trained on.
     pub data: Vec<PathBuf>,
     /// Held-out data; without it `eval_split` of the training data.
     pub eval_data: Vec<PathBuf>,
     /// Share or number of examples held out.
     pub eval_split: EvalSplit,
+    /// A directory where tokens are kept from one run to the next.
+    pub cache: Option<PathBuf>,
     /// Train every weight instead of an adapter.
     pub full: bool,
     /// An adapter that training starts from.
@@ -112,6 +117,8 @@ pub struct RunConfig {
     pub context: Option<usize>,
     /// What to do with longer examples.
     pub max_length_policy: LengthPolicy,
+    /// Pack whole examples into sequences of up to `context` tokens, in which none sees another.
+    pub pack: bool,
     /// What matrices are multiplied as: f32, bf16, or `auto`, which is bf16 where the machine multiplies it faster.
     pub precision: String,
     /// Forget a layer's activations after its forward pass, and compute them again in the backward pass.
@@ -179,6 +186,7 @@ impl Default for RunConfig {
             data: Vec::new(),
             eval_data: Vec::new(),
             eval_split: EvalSplit::Fraction(0.05),
+            cache: None,
             full: false,
             init_adapter: None,
             rank: 16,
@@ -192,6 +200,7 @@ impl Default for RunConfig {
             micro_batch: 2,
             context: None,
             max_length_policy: LengthPolicy::Error,
+            pack: false,
             precision: "auto".into(),
             recompute: false,
             memory: None,
@@ -332,6 +341,9 @@ impl RunConfig {
             }
             model.check()?;
         }
+        if [&self.data, &self.eval_data].into_iter().flatten().filter(|p| is_stdin(p)).count() > 1 {
+            return Err(Error::usage("stdin", "`-` is given twice, and standard input can be read once"));
+        }
         if self.full && self.init_adapter.is_some() {
             return Err(Error::usage("setting", "init-adapter starts an adapter, full trains none")
                 .with_hint("merge the adapter into the base first: planish merge"));
@@ -400,6 +412,7 @@ impl RunConfig {
             data: self.data.iter().map(|p| absolute(p)).collect(),
             eval_data: self.eval_data.iter().map(|p| absolute(p)).collect(),
             model: self.model.as_ref().map(ModelConfig::resolved).transpose()?,
+            cache: self.cache.as_deref().map(absolute),
             ..self.clone()
         })
     }
@@ -445,6 +458,7 @@ pub(crate) fn check_steps(steps: usize) -> Result<()> {
     }
 }
 
+/// Standard input is nowhere else.
 pub(crate) fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+    if is_stdin(path) { path.to_path_buf() } else { fs::absolute(path) }
 }

@@ -6,18 +6,18 @@ use std::path::PathBuf;
 use planish_base::{Error, Result};
 use planish_engine::Model;
 use planish_text::{
-    Dataset, Encoder, Example, LoadOptions, Message, WordCounts, each_text, load, order, split,
+    Dataset, Encoder, Example, LoadOptions, Message, WordCounts, each_text, load, order, pack, split,
 };
 
 use crate::config::RunConfig;
 use crate::tales;
 
-/// The order of a run's examples: each epoch is a permutation of its own, and a batch may reach over its end.
+/// The order of a run's sequences: each epoch is a permutation of its own, and a batch may reach over its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
     /// Of the permutations.
     pub seed: u64,
-    /// Training examples.
+    /// Sequences of an epoch: examples, or packs of them.
     pub examples: usize,
     /// Sequences of a step.
     pub batch_size: usize,
@@ -56,6 +56,8 @@ pub(crate) struct Data {
     pub dataset: Dataset,
     /// Indices of those trained on.
     pub train: Vec<usize>,
+    /// The same in sequences: each alone, or packed.
+    sequences: Vec<Vec<usize>>,
     /// Held-out examples: indices of the same data, or data of their own.
     eval: Eval,
     /// Longest sequence of the run.
@@ -78,7 +80,13 @@ impl Data {
                 Error::usage("context", message).with_hint("leave --context out, or give a smaller one")
             );
         }
-        let options = LoadOptions { context, policy: config.max_length_policy, ..LoadOptions::default() };
+        let options = LoadOptions {
+            context,
+            policy: config.max_length_policy,
+            vocab: Some(model.spec.vocab),
+            cache: config.cache.clone(),
+            ..LoadOptions::default()
+        };
         let read =
             |paths: &[PathBuf]| load(paths, model.tokenizer.as_ref(), model.template.as_ref(), &options);
         let tales = config.data.is_empty() && config.model.is_some();
@@ -97,7 +105,7 @@ impl Data {
                 (train, Eval::Split(eval))
             }
         };
-        let mut data = Data { dataset, train, eval, context, floor: None };
+        let mut data = Data { dataset, train, sequences: Vec::new(), eval, context, floor: None };
         if tales && config.eval_data.is_empty() {
             data.floor = tales::floor(config, &data.eval_examples());
         }
@@ -111,7 +119,45 @@ impl Data {
         }
         let longest = examples().map(|e| e.ids.len()).max().unwrap_or(1);
         data.context = config.context.unwrap_or(longest).max(1);
+        data.sequences = data.sequences_of(config.pack);
         Ok(data)
+    }
+
+    fn sequences_of(&self, packed: bool) -> Vec<Vec<usize>> {
+        if !packed {
+            return self.train.iter().map(|&i| vec![i]).collect();
+        }
+        let lengths: Vec<usize> = self.train_examples().iter().map(|e| e.ids.len()).collect();
+        let mut packs = pack(&lengths, self.context);
+        packs.iter_mut().flatten().for_each(|i| *i = self.train[*i]);
+        packs
+    }
+
+    /// What is trained on, in sequences.
+    pub fn sequences(&self) -> Vec<Vec<&Example>> {
+        self.sequences.iter().map(|s| self.sequence(s)).collect()
+    }
+
+    fn sequence(&self, indices: &[usize]) -> Vec<&Example> {
+        indices.iter().map(|&i| &self.dataset.examples[i]).collect()
+    }
+
+    /// What the user should know of how the data were read.
+    pub fn warnings(&self) -> impl Iterator<Item = &String> {
+        let own = match &self.eval {
+            Eval::Own(d) => d.warnings.as_slice(),
+            Eval::Split(_) => &[],
+        };
+        self.dataset.warnings.iter().chain(own)
+    }
+
+    /// What standard input held, where it was read.
+    pub fn stdin(&mut self) -> Option<Vec<u8>> {
+        let own = match &mut self.eval {
+            Eval::Own(d) => d.stdin.take(),
+            Eval::Split(_) => None,
+        };
+        self.dataset.stdin.take().or(own)
     }
 
     pub fn train_examples(&self) -> Vec<&Example> {
@@ -125,17 +171,16 @@ impl Data {
         }
     }
 
-    /// The examples of step `s`, counted from 0.
-    pub fn step(&self, order: &Order, s: usize) -> Vec<&Example> {
-        let example = |i: usize| &self.dataset.examples[self.train[i]];
-        order.step(s).into_iter().map(example).collect()
+    /// The sequences of step `s`, counted from 0.
+    pub fn step(&self, order: &Order, s: usize) -> Vec<Vec<&Example>> {
+        order.step(s).into_iter().map(|i| self.sequence(&self.sequences[i])).collect()
     }
 
-    /// The first micro-batch of the run, of up to `n` examples.
-    pub fn first(&self, order: &Order, n: usize) -> Vec<&Example> {
-        let mut examples = self.step(order, 0);
-        examples.truncate(n);
-        examples
+    /// The first micro-batch of the run, of up to `n` sequences.
+    pub fn first(&self, order: &Order, n: usize) -> Vec<Vec<&Example>> {
+        let mut sequences = self.step(order, 0);
+        sequences.truncate(n);
+        sequences
     }
 
     /// The given prompt as a user's turn, else what the first held-out example (or training example) is asked.

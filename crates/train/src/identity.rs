@@ -75,6 +75,7 @@ const FREE: &[&str] = &[
     "base",
     "data",
     "eval_data",
+    "cache",
     "threads",
     "memory",
     "eval_every",

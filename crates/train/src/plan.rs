@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::config::{MemoryLimit, RunConfig};
 use crate::data::Order;
 use crate::scratch::NewModel;
+use crate::sequence::{self, Sequence};
 use crate::trainer::Trainer;
 
 /// Bytes by kind.
@@ -48,12 +49,25 @@ pub struct Tokens {
     pub train_examples: usize,
     /// Examples held out.
     pub eval_examples: usize,
+    /// What packing came to; none without it.
+    pub packed: Option<Packed>,
     /// Tokens processed by all steps.
     pub run_tokens: u64,
     /// Of which in the loss.
     pub run_trained_tokens: u64,
     /// Tokens processed by all evaluations.
     pub eval_tokens: u64,
+}
+
+/// What packing came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Packed {
+    /// Sequences that the examples trained on were packed into.
+    pub packs: usize,
+    /// Tokens that a sequence may have.
+    pub context: usize,
+    /// How full they are: tokens / (packs x context).
+    pub fill: f64,
 }
 
 /// Seconds, from a timed micro-batch.
@@ -178,23 +192,28 @@ pub fn activations(
 /// Steps whose micro-batches are looked at one by one.
 const LOOKED_AT: usize = 4096;
 
-/// The micro-batches of all steps; of a long run those of its first steps, and the longest that may come after them.
-pub fn micro_batches<'a>(
+/// The examples of each micro-batch of all steps; of a long run those of its first steps, and the longest that may
+/// come after them.
+pub fn micro_batches<'a, S: Sequence<'a>>(
     order: &Order,
     steps: usize,
     micro_batch: usize,
-    examples: &[&'a Example],
+    sequences: &[S],
 ) -> Vec<Vec<&'a Example>> {
-    let chosen: Vec<&Example> =
-        order.steps_of(0..steps.min(LOOKED_AT)).into_iter().map(|i| examples[i]).collect();
+    let examples = |indices: &[usize]| -> Vec<&'a Example> {
+        indices.iter().flat_map(|i| sequences[*i].examples()).copied().collect()
+    };
+    let chosen = order.steps_of(0..steps.min(LOOKED_AT));
     let of_step = chosen.chunks(order.batch_size);
-    let mut all: Vec<Vec<&Example>> =
-        of_step.flat_map(|s| s.chunks(micro_batch).map(<[_]>::to_vec)).collect();
+    let mut all: Vec<Vec<&Example>> = of_step.flat_map(|s| s.chunks(micro_batch).map(examples)).collect();
     if steps > LOOKED_AT {
-        let mut longest = examples.to_vec();
-        longest.sort_by_key(|e| std::cmp::Reverse((e.ids.len(), e.trained_tokens())));
+        let mut longest: Vec<usize> = (0..sequences.len()).collect();
+        longest.sort_by_key(|i| {
+            let s = &sequences[*i];
+            std::cmp::Reverse((sequence::tokens(s), sequence::trained_tokens(s)))
+        });
         longest.truncate(micro_batch.min(order.batch_size));
-        all.push(longest);
+        all.push(examples(&longest));
     }
     all
 }

@@ -7,14 +7,17 @@ use planish_compute::{Isa, Program};
 use planish_engine::{Engine, EngineOptions, Model, Precision, score};
 use planish_store::process;
 use planish_text::Example;
+use planish_text::source::is_stdin;
 
 use crate::config::{RunConfig, check_steps};
 use crate::data::{Data, Order};
 use crate::identity::Identity;
 use crate::optim::{self, OptimState};
-use crate::plan::{self, Choice, Plan, Room, Time, Tokens};
+use crate::plan::{self, Choice, Packed, Plan, Room, Time, Tokens};
 use crate::recipe::Recipe;
+use crate::run_dir::RunDir;
 use crate::schedule::Shape;
+use crate::sequence;
 use crate::trainer::Trainer;
 
 /// All that a step needs.
@@ -57,7 +60,8 @@ impl Run {
         let settings = config.optim_settings()?;
         let state = OptimState::new(&mut engine.backend, optim, settings, &targets)?;
         let trainer = Trainer::new(&mut engine, targets, state, config.clip, config.micro_batch)?;
-        let order = Order { seed: config.seed, examples: data.train.len(), batch_size: config.batch_size };
+        let (examples, batch_size) = (data.sequences().len(), config.batch_size);
+        let order = Order { seed: config.seed, examples, batch_size };
         let steps = config.steps.unwrap_or_else(|| order.steps(config.epochs));
         check_steps(steps)?;
         if config.early_stop.is_some() && data.eval_examples().is_empty() {
@@ -119,30 +123,49 @@ impl Run {
     }
 
     fn micro_batches(&self) -> Vec<Vec<&Example>> {
-        plan::micro_batches(&self.order, self.plan.steps, self.plan.micro_batch, &self.data.train_examples())
+        plan::micro_batches(&self.order, self.plan.steps, self.plan.micro_batch, &self.data.sequences())
     }
 
     fn tokens(&self) -> Tokens {
-        let (train, eval) = (self.data.train_examples(), self.data.eval_examples());
-        // Whole passes see every example once; what is left of the last one is looked at.
+        let (train, eval) = (self.data.sequences(), self.data.eval_examples());
+        // Whole passes see every sequence once; what is left of the last one is looked at.
         let drawn = self.plan.steps * self.order.batch_size;
         let (passes, rest) = (drawn / train.len(), drawn % train.len());
         let last = planish_text::order(self.order.seed, passes as u32, train.len());
-        let count = |f: fn(&Example) -> usize| -> u64 {
-            let whole: usize = train.iter().map(|e| f(e)).sum();
-            let part: usize = last[..rest].iter().map(|&i| f(train[i])).sum();
+        let count = |f: fn(&Vec<&Example>) -> usize| -> u64 {
+            let whole: usize = train.iter().map(f).sum();
+            let part: usize = last[..rest].iter().map(|&i| f(&train[i])).sum();
             (passes * whole + part) as u64
         };
+        let packed = self.config.pack.then(|| {
+            let (packs, context) = (train.len(), self.data.context);
+            let tokens: usize = train.iter().map(sequence::tokens).sum();
+            Packed { packs, context, fill: tokens as f64 / (packs * context) as f64 }
+        });
         let evaluations = 2 + self.config.eval_every.map_or(0, |n| (self.plan.steps - 1) / n.max(1));
         let eval_tokens: usize = eval.iter().map(|e| e.ids.len()).sum();
         Tokens {
             data: self.data.dataset.report.clone(),
             train_examples: self.data.train.len(),
             eval_examples: eval.len(),
-            run_tokens: count(|e| e.ids.len()),
-            run_trained_tokens: count(Example::trained_tokens),
+            packed,
+            run_tokens: count(|s| sequence::tokens(s)),
+            run_trained_tokens: count(|s| sequence::trained_tokens(s)),
             eval_tokens: (evaluations * eval_tokens) as u64,
         }
+    }
+
+    /// Keeps what standard input held in the run's directory, where the settings name it from then on: a run that
+    /// goes on cannot read it again.
+    ///
+    /// # Errors
+    /// Kind `Resource` when it cannot be written.
+    pub fn keep_stdin(&mut self, dir: &RunDir) -> Result<()> {
+        let Some(bytes) = self.data.stdin() else { return Ok(()) };
+        let path = dir.write_stdin(&bytes)?;
+        let data = self.config.data.iter_mut().chain(&mut self.config.eval_data);
+        data.filter(|p| is_stdin(p)).for_each(|p| p.clone_from(&path));
+        Ok(())
     }
 
     /// Times the second of two micro-batches in the whole arena of the run: the first one touches the memory. The
@@ -170,7 +193,7 @@ impl Run {
 
     /// The calls of the first training pass.
     pub fn flow(&self) -> Program {
-        let b = planish_text::batch(&self.data.first(&self.order, self.config.micro_batch));
+        let b = planish_text::batch(&sequence::flat(&self.data.first(&self.order, self.config.micro_batch)));
         let segments = score::segments(&b);
         self.engine.training_program(&score::ragged(&b, &segments), &self.recipe.adapters()).0
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/config.toml  events.jsonl  flow.json  weights/step_N.gguf  weights/latest -> step_N.gguf  weights/best.gguf
-//!     checkpoints/step_N/  peft/  Modelfile  lock
+//!     checkpoints/step_N/  peft/  Modelfile  lock  stdin.jsonl or stdin.txt
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use planish_base::{Error, Result};
 use planish_compute::Program;
 use planish_store::fs::{self, Lock};
+use planish_text::source::is_lines;
 use serde_json::json;
 
 use crate::config::RunConfig;
@@ -202,6 +203,17 @@ impl RunDir {
         let summary = json!({"n_leafs": 0, "n_nodes": nodes.len()});
         let flow = json!({"format": SCHEMA, "nodes": nodes, "summary": summary});
         self.write_text("flow.json", &flow.to_string())
+    }
+
+    /// Writes what standard input held, under the extension of its shape, and gives its absolute path.
+    ///
+    /// # Errors
+    /// Kind `Resource` when it cannot be written.
+    pub fn write_stdin(&self, bytes: &[u8]) -> Result<PathBuf> {
+        let name = if is_lines(bytes) { "stdin.jsonl" } else { "stdin.txt" };
+        let path = self.path.join(name);
+        fs::write_atomic(&path, |w| w.write_all(bytes).map_err(fs::write_failed))?;
+        Ok(fs::absolute(&path))
     }
 
     /// Writes a small text file, whole or not at all.

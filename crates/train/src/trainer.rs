@@ -8,6 +8,7 @@ use planish_model::{AdapterSet, Ragged};
 use planish_text::{Example, batch};
 
 use crate::optim::{OptimState, Target, flat};
+use crate::sequence::{self, Sequence};
 
 /// What one step did.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -103,20 +104,20 @@ impl Trainer {
         self.micro_batch = micro_batch;
     }
 
-    /// Computes the gradients of the mean loss over all trained tokens of `examples`.
+    /// Computes the gradients of the mean loss over all trained tokens of `sequences`, each an example or a pack.
     ///
     /// # Errors
     /// Kind `Resource` without memory for the activations.
-    pub fn gradients(
+    pub fn gradients<'a, S: Sequence<'a>>(
         &self,
         engine: &mut Engine,
         adapters: &[&AdapterSet],
-        examples: &[&Example],
+        sequences: &[S],
         step: usize,
         seed: u64,
     ) -> Result<Gradients> {
-        let mut sum = Gradients { loss_sum: 0.0, tokens: 0, trained: trained_tokens(examples) };
-        self.passes(engine, adapters, examples, step, seed, |engine, batch, normaliser, _| {
+        let mut sum = Gradients { loss_sum: 0.0, tokens: 0, trained: trained_tokens(sequences) };
+        self.passes(engine, adapters, sequences, step, seed, |engine, batch, normaliser, _| {
             let losses = engine.train_batch(batch, adapters, normaliser)?;
             sum.loss_sum += losses.iter().map(|l| f64::from(*l)).sum::<f64>();
             sum.tokens += batch.ids.len();
@@ -126,44 +127,45 @@ impl Trainer {
     }
 
     /// The first value of a step's passes that is not finite, with the micro-batch that it comes up in.
-    fn first_nonfinite<'a>(
+    fn first_nonfinite<'a, S: Sequence<'a>>(
         &self,
         engine: &mut Engine,
         adapters: &[&AdapterSet],
-        examples: &'a [&'a Example],
+        sequences: &[S],
         step: usize,
         seed: u64,
-    ) -> Result<Option<(NonFinite, &'a [&'a Example])>> {
-        self.passes(engine, adapters, examples, step, seed, |engine, batch, normaliser, micro| {
+    ) -> Result<Option<(NonFinite, Vec<&'a Example>)>> {
+        self.passes(engine, adapters, sequences, step, seed, |engine, batch, normaliser, micro| {
             let found = engine.first_nonfinite(batch, adapters, normaliser)?;
-            Ok(found.map(|found| (found, micro)))
+            Ok(found.map(|found| (found, micro.to_vec())))
         })
     }
 
     /// Zeroes the gradients and calls `pass` with each micro-batch of a step, the normaliser of its losses, and its
     /// examples, until it returns something.
-    fn passes<'a, T>(
+    fn passes<'a, S: Sequence<'a>, T>(
         &self,
         engine: &mut Engine,
         adapters: &[&AdapterSet],
-        examples: &'a [&'a Example],
+        sequences: &[S],
         step: usize,
         seed: u64,
-        mut pass: impl FnMut(&mut Engine, &Ragged, f32, &'a [&'a Example]) -> Result<Option<T>>,
+        mut pass: impl FnMut(&mut Engine, &Ragged, f32, &[&'a Example]) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         for t in &self.targets {
             engine.backend.exec(&Zero { x: t.param.grad.expect("a target has a gradient") }.into());
         }
         // Makes sums of losses and gradients means over the trained tokens of the whole step.
-        let normaliser = (1.0 / trained_tokens(examples).max(1) as f64) as f32;
-        for (i, micro) in examples.chunks(self.micro_batch).enumerate() {
+        let normaliser = (1.0 / trained_tokens(sequences).max(1) as f64) as f32;
+        for (i, micro) in sequences.chunks(self.micro_batch).enumerate() {
             for key in adapters.iter().filter_map(|a| a.dropout_key()) {
                 let words = [seed as u32, (seed >> 32) as u32, step as u32, i as u32];
                 engine.backend.upload_u32(&key, &words);
             }
-            let b = batch(micro);
+            let micro = sequence::flat(micro);
+            let b = batch(&micro);
             let segments = score::segments(&b);
-            if let Some(result) = pass(engine, &score::ragged(&b, &segments), normaliser, micro)? {
+            if let Some(result) = pass(engine, &score::ragged(&b, &segments), normaliser, &micro)? {
                 return Ok(Some(result));
             }
         }
@@ -196,38 +198,38 @@ impl Trainer {
     ///
     /// # Errors
     /// Kind `Diverged` for a loss or gradient that is not finite, naming the examples; kind `Resource` without memory.
-    pub fn step(
+    pub fn step<'a, S: Sequence<'a>>(
         &mut self,
         engine: &mut Engine,
         adapters: &[&AdapterSet],
-        examples: &[&Example],
+        sequences: &[S],
         step: usize,
         lr: f64,
         seed: u64,
     ) -> Result<StepReport> {
         self.optimizer.begin(&mut engine.backend, lr, self.updates + 1);
-        let report = self.update(engine, adapters, examples, step, lr, seed);
+        let report = self.update(engine, adapters, sequences, step, lr, seed);
         if report.is_err() {
             self.optimizer.abandon(&mut engine.backend);
         }
         report
     }
 
-    fn update(
+    fn update<'a, S: Sequence<'a>>(
         &mut self,
         engine: &mut Engine,
         adapters: &[&AdapterSet],
-        examples: &[&Example],
+        sequences: &[S],
         step: usize,
         lr: f64,
         seed: u64,
     ) -> Result<StepReport> {
         let Gradients { loss_sum, tokens, trained } =
-            self.gradients(engine, adapters, examples, step, seed)?;
+            self.gradients(engine, adapters, sequences, step, seed)?;
         let (loss, grad_norm) = (loss_sum / trained.max(1) as f64, self.grad_norm(engine));
         if !loss.is_finite() || !grad_norm.is_finite() {
-            let first = self.first_nonfinite(engine, adapters, examples, step, seed)?;
-            return Err(diverged(step, loss, grad_norm, examples, first));
+            let first = self.first_nonfinite(engine, adapters, sequences, step, seed)?;
+            return Err(diverged(step, loss, grad_norm, &sequence::flat(sequences), first));
         }
         // The small term is PyTorch's, so that clipped runs agree.
         let clip = if self.clip > 0.0 { (self.clip / (grad_norm + 1e-6)).min(1.0) } else { 1.0 };
@@ -238,8 +240,8 @@ impl Trainer {
     }
 }
 
-fn trained_tokens(examples: &[&Example]) -> usize {
-    examples.iter().map(|e| e.trained_tokens()).sum()
+fn trained_tokens<'a, S: Sequence<'a>>(sequences: &[S]) -> usize {
+    sequences.iter().map(sequence::trained_tokens).sum()
 }
 
 fn diverged(
@@ -247,7 +249,7 @@ fn diverged(
     loss: f64,
     grad_norm: f64,
     examples: &[&Example],
-    first: Option<(NonFinite, &[&Example])>,
+    first: Option<(NonFinite, Vec<&Example>)>,
 ) -> Error {
     let places = |e: &[&Example]| e.iter().map(|e| e.place.as_str()).collect::<Vec<_>>().join(", ");
     let place = match &first {

@@ -90,8 +90,8 @@ impl Training<'_> {
     fn step(&mut self, lr: f64) -> Result<()> {
         let start = Instant::now();
         let Run { config, data, engine, recipe, trainer, order, .. } = &mut self.run;
-        let examples = data.step(order, self.state.step);
-        let result = trainer.step(engine, &recipe.adapters(), &examples, self.state.step, lr, config.seed);
+        let sequences = data.step(order, self.state.step);
+        let result = trainer.step(engine, &recipe.adapters(), &sequences, self.state.step, lr, config.seed);
         let report = match result {
             Err(e) if e.kind() == Kind::Diverged => return self.diverged(e),
             result => result?,
@@ -114,7 +114,7 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// Counts the step and the examples it used up.
+    /// Counts the step and the sequences it used up.
     fn advance(&mut self) {
         self.state.step += 1;
         self.state.updates = self.run.trainer.updates();

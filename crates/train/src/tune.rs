@@ -145,6 +145,7 @@ pub fn tune(
     let Base { model, made, drafts } = Base::open(&mut config, &start)?;
     let mut run = Run::new(&config, model)?;
     run.plan.model = made;
+    run.data.warnings().for_each(|text| observer.warning(text));
     run.plan.disk = disk(&run, start.out());
     let state = match start.checkpoint() {
         Some(c) => c.state.clone(),
@@ -173,6 +174,7 @@ pub fn tune(
     }
     run.plan.time = run.probe()?;
     observer.plan(&run.plan);
+    run.keep_stdin(&dir)?;
     dir.write_config(&run.config)?;
     dir.write_flow(&run.flow())?;
     let mut events = dir.events()?;

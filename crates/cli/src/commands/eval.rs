@@ -18,7 +18,8 @@ pub struct Args {
     #[command(flatten)]
     model: ModelFlags,
 
-    /// Files of JSON lines (messages, prompt/completion, text, or input_ids) or of text
+    /// Files of JSON lines (messages, prompt/completion, text, or input_ids), of text, or of token ids (.bin, .toyc);
+    /// patterns of files, such as 'data/*.txt'; `-` for standard input
     #[arg(value_name = "DATA", required = true)]
     data: Vec<PathBuf>,
 

@@ -13,7 +13,8 @@ use super::run::{Command, RunArgs};
 /// Train a new model from scratch, without DATA on the built-in corpus of short stories
 #[derive(clap::Args)]
 pub struct Args {
-    /// Files of text, or of JSON lines (text, messages, prompt/completion, or input_ids) [default: the built-in corpus]
+    /// Files of text, of JSON lines (text, messages, prompt/completion, or input_ids), or of token ids (.bin, .toyc);
+    /// patterns of files, such as 'data/*.txt'; `-` for standard input [default: the built-in corpus]
     #[arg(value_name = "DATA")]
     data: Vec<PathBuf>,
 

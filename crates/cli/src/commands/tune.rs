@@ -15,7 +15,8 @@ pub struct Args {
     #[arg(value_name = "MODEL", required_unless_present_any = ["config", "resume"])]
     model: Option<PathBuf>,
 
-    /// Files of JSON lines (messages, prompt/completion, text, or input_ids) or of text
+    /// Files of JSON lines (messages, prompt/completion, text, or input_ids), of text, or of token ids (.bin, .toyc);
+    /// patterns of files, such as 'data/*.txt'; `-` for standard input
     #[arg(value_name = "DATA", required_unless_present_any = ["config", "resume"])]
     data: Vec<PathBuf>,
 

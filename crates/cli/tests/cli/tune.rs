@@ -139,3 +139,67 @@ fn names_of_runs_cannot_lead_elsewhere() {
         assert_eq!(run.code, Some(2), "{id:?}: {}", run.stderr);
     }
 }
+
+#[test]
+fn data_come_through_a_pipe_and_the_run_keeps_them() {
+    let place = place();
+    let steps = ["--steps", "2", "--lr", "0.02", "--eval-split", "1"];
+    let run = |data: &str, out: &str, stdin: &str| {
+        let args = ["tune", "@tiny.gguf", data, "--out", out, "--json"];
+        place.run_with(&[&args[..], &steps].concat(), stdin).json()[0]["tune"]["final_loss"].clone()
+    };
+    let lines = DATA.repeat(4);
+    assert_eq!(run("@data.jsonl", "@file", ""), run("-", "@pipe", &lines));
+    assert_eq!(std::fs::read_to_string(place.path("pipe/stdin.jsonl")).unwrap(), lines);
+    // Nobody sends anything any more; the run has its own copy.
+    place.run(&["tune", "--resume", "@pipe", "--steps", "2"]).ok();
+    place.write("text.txt", "ba be ca da de\n");
+    let text = |data: &str, stdin: &str| {
+        let args = ["eval", "@tiny.gguf", data, "--json"];
+        place.run_with(&args, stdin).json()[0]["summary"]["loss"].clone()
+    };
+    assert_eq!(text("@text.txt", ""), text("-", "ba be ca da de\n"));
+    for (args, stdin, message) in [
+        (&["-", "-"][..], "x", "given twice"),
+        (&["-", "--eval-data", "-"], "x", "given twice"),
+        (&["-"], "", "stdin: "),
+        (&["-"], "{\"text\": 7}", "stdin:1: "),
+    ] {
+        let failed = place.run_with(&[&["tune", "@tiny.gguf", "--dry-run"], args].concat(), stdin);
+        assert!(failed.stderr.contains(message), "{args:?}: {}", failed.stderr);
+        assert!([Some(2), Some(3)].contains(&failed.code), "{args:?}: {}", failed.stderr);
+    }
+}
+
+#[test]
+fn the_plan_says_how_full_the_packs_are() {
+    let place = place();
+    let pack = ["tune", "@tiny.gguf", "@data.jsonl", "--pack", "--context", "32", "--dry-run"];
+    let plan = place.run(&[&pack[..], &["--json"]].concat()).json()[0]["plan"]["tokens"]["packed"].clone();
+    let (packs, fill) = (plan["packs"].as_u64().unwrap(), plan["fill"].as_f64().unwrap());
+    assert!(packs < 7 && fill > 0.5 && fill <= 1.0, "{plan}");
+    let text = place.run(&pack).ok();
+    let row = format!("packed        {packs} packs of up to 32 tokens, {:.1} % full", 100.0 * fill);
+    assert!(text.contains(&row), "{text}");
+}
+
+/// Called in a directory whose own name looks like a pattern, and gone on with from another one.
+#[test]
+fn a_pattern_means_the_same_from_anywhere() {
+    let place = place();
+    let odd = place.path("odd [x]");
+    std::fs::create_dir(&odd).unwrap();
+    for name in ["part-1.jsonl", "part-2.jsonl"] {
+        std::fs::write(odd.join(name), DATA).unwrap();
+    }
+    let model = place.path("tiny.gguf").display().to_string();
+    let args =
+        ["tune", &model, "part-*.jsonl", "--steps", "2", "--out", "run", "--eval-split", "0", "--cache", "c"];
+    planish().current_dir(&odd).args(args).assert().success();
+    assert_eq!(std::fs::read_dir(odd.join("c")).unwrap().count(), 1, "two files of one content");
+    place.run(&["tune", "--resume", "@odd [x]/run"]).ok();
+    // One more file makes it another run.
+    std::fs::write(odd.join("part-3.jsonl"), DATA).unwrap();
+    let refused = place.run(&["tune", "--resume", "@odd [x]/run"]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("data was"), "{}", refused.stderr);
+}

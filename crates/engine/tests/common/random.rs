@@ -1,4 +1,5 @@
 //! A llama of random weights in memory, of any shape.
+#![allow(dead_code)] // not every test needs every shape
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,13 +14,18 @@ use planish_store::Bytes;
 
 /// `layers` blocks of width `width` (a multiple of 32), heads of 16, a vocabulary of 512; matrices of type `dtype`.
 pub fn llama(layers: usize, width: usize, dtype: TypeId) -> Model {
+    llama_of(layers, width, 512, dtype)
+}
+
+/// The same with a vocabulary of its own.
+pub fn llama_of(layers: usize, width: usize, vocab: usize, dtype: TypeId) -> Model {
     let arch = &ARCHS[0];
     let heads = Heads { query: width / 16, kv: width / 32, width: 16, scale: 0.25 };
     let layer =
         Layer { heads, ff: (width * 8 / 3).next_multiple_of(32), act: Activation::Silu, qk_norm: false };
     let spec = Spec {
         arch: arch.name,
-        vocab: 512,
+        vocab,
         width,
         context: 1024,
         tied: true,
@@ -29,7 +35,7 @@ pub fn llama(layers: usize, width: usize, dtype: TypeId) -> Model {
         layers: vec![layer; layers],
     };
     let mut shapes =
-        vec![("token_embd.weight".to_string(), 512, width), ("output_norm.weight".into(), 1, width)];
+        vec![("token_embd.weight".to_string(), vocab, width), ("output_norm.weight".into(), 1, width)];
     for (i, norm) in (0..layers).flat_map(|i| [(i, "attn_norm"), (i, "ffn_norm")]) {
         shapes.push((format!("blk.{i}.{norm}.weight"), 1, width));
     }

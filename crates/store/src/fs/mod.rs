@@ -12,12 +12,14 @@ mod dir_writer;
 mod disk;
 #[cfg(all(unix, feature = "faults"))]
 pub mod faults;
+mod glob;
 mod lines;
 mod lock;
 mod log;
 mod manifest;
 mod sealed;
 mod space;
+mod stdin;
 mod temporary;
 
 use std::fs::File;
@@ -30,11 +32,13 @@ use crate::{Error, Kind, Result};
 
 pub use atomic::{check_writable_dir, symlink_replace, write_atomic, write_dir_atomic};
 pub use dir_writer::DirWriter;
+pub use glob::{absolute, expand};
 pub use lines::Lines;
 pub use lock::Lock;
 pub use log::AppendLog;
 pub use sealed::SealedDir;
 pub use space::free_bytes;
+pub use stdin::read_stdin;
 pub use temporary::{Drafts, remove_leftovers};
 
 /// Reads a file of at most `limit` bytes.

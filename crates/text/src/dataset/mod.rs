@@ -8,13 +8,15 @@ mod tokens;
 
 pub use raw::each_text;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use planish_base::{Error, Result};
-use planish_store::fs;
+use planish_store::{Bytes, fs};
 use serde_json::{Map, Value};
 
-use crate::{ChatTemplate, Encoder, Example, LengthPolicy, Report, Tokenizer, length};
+use crate::cache::{Cache, Encoded};
+use crate::source::{Shape, Source};
+use crate::{ChatTemplate, Encoder, Example, LengthPolicy, Report, Tokenizer, corpus, length};
 
 /// A shape of JSON objects, one a line.
 pub struct Format {
@@ -47,8 +49,14 @@ pub struct LoadOptions {
     pub policy: LengthPolicy,
     /// Recognise control tokens in the content of messages.
     pub specials_in_content: bool,
-    /// Longest line, or text file, in bytes.
+    /// Longest line, in bytes.
     pub max_line_bytes: usize,
+    /// Longest text file, and longest standard input, in bytes.
+    pub max_text_bytes: usize,
+    /// The model's vocabulary, where it is known: ids of a corpus of tokens are below it.
+    pub vocab: Option<usize>,
+    /// The directory where tokens are kept, and looked for, from one time to the next.
+    pub cache: Option<PathBuf>,
 }
 
 impl Default for LoadOptions {
@@ -58,6 +66,9 @@ impl Default for LoadOptions {
             policy: LengthPolicy::Error,
             specials_in_content: false,
             max_line_bytes: 64 << 20,
+            max_text_bytes: 1 << 30,
+            vocab: None,
+            cache: None,
         }
     }
 }
@@ -69,14 +80,20 @@ pub struct Dataset {
     pub examples: Vec<Example>,
     /// Counts.
     pub report: Report,
+    /// What standard input held, where it was one of the sources: it cannot be read again.
+    pub stdin: Option<Vec<u8>>,
+    /// What the user should know, and that ends nothing: why the cache was not used.
+    pub warnings: Vec<String>,
 }
 
-/// Reads files: `.jsonl` (`.ndjson`, `.json`) with one object a line, in one of [`FORMATS`] all through a file, or
-/// `.txt` (`.md`), each one example of text. Blank lines are skipped.
+/// Reads files: `.jsonl` (`.ndjson`, `.json`) with one object a line, in one of [`FORMATS`] all through a file;
+/// `.txt` (`.md`, `.text`), each one example of text; `.bin` and `.toyc`, each a corpus of token ids, which is cut by
+/// the context whatever the policy. A path may be a pattern (`data/*.txt`), or `-` for standard input: JSON lines if
+/// it begins with `{`, else text. Blank lines are skipped.
 ///
 /// Errors, each with path and line: a line that is not an object of a known shape; a file that mixes formats or is
 /// empty; an example that cannot be encoded or has nothing to train; conversations that never train an end of turn;
-/// examples longer than the context, as the policy says.
+/// examples longer than the context, as the policy says; a corpus that is broken or of another vocabulary.
 pub fn load(
     paths: &[PathBuf],
     tokenizer: Option<&Tokenizer>,
@@ -86,19 +103,25 @@ pub fn load(
     if paths.is_empty() {
         return Err(Error::usage("no data", "no data file is given"));
     }
+    length::check_context(o.context)?;
     let encoder = Encoder { tokenizer, template, specials_in_content: o.specials_in_content };
-    let mut examples = Vec::new();
-    for path in paths {
+    let (mut examples, mut stdin, mut warnings, mut cut) = (Vec::new(), None, Vec::new(), 0);
+    for source in Source::all(paths, o.max_text_bytes)? {
+        let found = encoded(&source, &encoder, o, &mut warnings)?;
+        if found.examples.is_empty() {
+            return Err(Error::input("empty file", "the file holds no example").in_file(source.path()));
+        }
+        cut += usize::from(source.shape == Shape::Tokens && found.examples.len() > 1);
         let before = examples.len();
-        let format = load_file(path, &encoder, o, &mut examples)?;
-        if examples.len() == before {
-            return Err(Error::input("empty file", "the file holds no example").in_file(path));
+        examples.extend(found.examples.into_iter().map(|(n, e)| Example { place: source.place(n), ..e }));
+        if found.format == chat::FORMAT.name {
+            check_end_of_turn(&examples[before..], tokenizer).map_err(|e| e.in_file(source.path()))?;
         }
-        if format == chat::FORMAT.name {
-            check_end_of_turn(&examples[before..], tokenizer).map_err(|e| e.in_file(path))?;
-        }
+        stdin = stdin.or(source.into_memory());
     }
-    fitted(examples, tokenizer, o)
+    let mut dataset = fitted(examples, tokenizer, o)?;
+    dataset.report.split += cut;
+    Ok(Dataset { stdin, warnings, ..dataset })
 }
 
 impl Dataset {
@@ -125,7 +148,48 @@ fn fitted(examples: Vec<Example>, tokenizer: Option<&Tokenizer>, o: &LoadOptions
     let mut report = Report::measure(&examples, tokenizer);
     let examples = length::fit(examples, o.context, o.policy, &mut report)?;
     report.recount(&examples, tokenizer);
-    Ok(Dataset { examples, report })
+    Ok(Dataset { examples, report, stdin: None, warnings: Vec::new() })
+}
+
+/// The examples of a source: those of the cache, else made now and kept.
+fn encoded(
+    source: &Source,
+    encoder: &Encoder<'_>,
+    o: &LoadOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Encoded> {
+    let cache = Cache::of(source, encoder, o)?;
+    let unused = |e: &Error| format!("the cache is not used for {}: {e}", source.path().display());
+    match cache.as_ref().map(Cache::read) {
+        Some(Ok(Some(found))) => return Ok(found),
+        Some(Err(e)) => warnings.push(format!("{}; remove it to have it written again", unused(&e))),
+        None | Some(Ok(None)) => {}
+    }
+    let made = encode(source, encoder, o)?;
+    if let Some(cache) = cache.filter(|c| !made.examples.is_empty() && !fs::exists(c.path()))
+        && let Err(e) = cache.write(source, &made)
+    {
+        warnings.push(unused(&e));
+    }
+    Ok(made)
+}
+
+fn encode(source: &Source, encoder: &Encoder<'_>, o: &LoadOptions) -> Result<Encoded> {
+    let (format, examples) = match source.shape {
+        Shape::Lines => return encode_lines(source, encoder, o.max_line_bytes),
+        Shape::Text => {
+            let text = source.text(o.max_text_bytes)?;
+            let example = encoder.text(&text).map_err(|e| e.in_file(source.path()))?;
+            (text::FORMAT.name, vec![(0, example)])
+        }
+        Shape::Tokens => {
+            let bytes = Bytes::map(source.path())?;
+            let pieces = corpus::examples(&bytes, o.vocab, o.context);
+            let pieces = pieces.map_err(|e| e.in_file(source.path()))?.into_iter();
+            (tokens::FORMAT.name, pieces.map(|(first, e)| (first as u64, e)).collect())
+        }
+    };
+    Ok(Encoded { format: format.to_owned(), examples })
 }
 
 /// A model that never sees the end of a turn does not learn to stop.
@@ -140,68 +204,25 @@ fn check_end_of_turn(examples: &[Example], tokenizer: Option<&Tokenizer>) -> Res
         .with_hint("the model would never learn to stop; use a template that writes an end-of-turn token, or name the one it writes (tokenizer.ggml.eot_token_id)"))
 }
 
-fn load_file(
-    path: &Path,
-    encoder: &Encoder<'_>,
-    o: &LoadOptions,
-    examples: &mut Vec<Example>,
-) -> Result<&'static str> {
-    if fs::is_dir(path) {
-        return Err(Error::input("directory", "a directory, expected a file").in_file(path));
-    }
-    let extension = extension(path);
-    match extension.as_str() {
-        _ if is_text(path) => {
-            let text = fs::read_text_bounded(path, o.max_line_bytes as u64)?;
-            let text = text.strip_prefix('\u{FEFF}').unwrap_or(&text);
-            let mut example = encoder.text(text).map_err(|e| e.in_file(path))?;
-            example.place = path.display().to_string();
-            examples.push(example);
-            Ok(text::FORMAT.name)
-        }
-        "jsonl" | "ndjson" | "json" => load_lines(path, encoder, o, examples),
-        other => Err(Error::input("data file", format!("extension {other:?}, expected .jsonl or .txt"))
-            .with_hint("unpack or convert the file to JSON lines")
-            .in_file(path)),
-    }
-}
-
-fn extension(path: &Path) -> String {
-    path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase()
-}
-
-/// Whether the whole file is one text.
-fn is_text(path: &Path) -> bool {
-    ["txt", "md", "text"].contains(&extension(path).as_str())
-}
-
-fn load_lines(
-    path: &Path,
-    encoder: &Encoder<'_>,
-    o: &LoadOptions,
-    examples: &mut Vec<Example>,
-) -> Result<&'static str> {
-    let mut lines = fs::Lines::open(path, o.max_line_bytes)?;
-    let mut first: Option<&Format> = None;
-    while let Some((number, line)) = lines.next_line()? {
+fn encode_lines(source: &Source, encoder: &Encoder<'_>, limit: usize) -> Result<Encoded> {
+    let (mut first, mut examples): (Option<&Format>, _) = (None, Vec::new());
+    source.lines(limit, |number, line| {
         if line.trim().is_empty() {
-            continue;
+            return Ok(());
         }
-        let place = format!("{}:{number}", path.display());
-        let object = parse_line(line).map_err(|e| e.at(&place))?;
-        let format = detect(&object).map_err(|e| e.at(&place))?;
+        let placed = |e: Error| e.at(source.place(number));
+        let object = parse_line(line).map_err(placed)?;
+        let format = detect(&object).map_err(placed)?;
         let expected = *first.get_or_insert(format);
         if expected.name != format.name {
             let text = format!("a {} line in a file that began with {} lines", format.name, expected.name);
-            return Err(Error::input("mixed formats", text)
-                .with_hint("put each format in its own file")
-                .at(place));
+            let error = Error::input("mixed formats", text).with_hint("put each format in its own file");
+            return Err(placed(error));
         }
-        let mut example = (format.encode)(encoder, &object).map_err(|e| e.at(&place))?;
-        example.place = place;
-        examples.push(example);
-    }
-    Ok(first.map_or("", |f| f.name))
+        examples.push((number, (format.encode)(encoder, &object).map_err(placed)?));
+        Ok(())
+    })?;
+    Ok(Encoded { format: first.map_or("", |f| f.name).to_owned(), examples })
 }
 
 fn parse_line(line: &str) -> Result<Map<String, Value>> {

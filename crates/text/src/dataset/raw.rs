@@ -1,44 +1,48 @@
-//! The texts of data files as they are, for a tokenizer that is to be learned from them.
+//! The texts of data as they are, for a tokenizer that is to be learned from them.
 
 use std::path::PathBuf;
 
 use planish_base::{Error, Result};
-use planish_store::fs;
 use serde_json::{Map, Value};
 
-use super::{LoadOptions, completion, detect, is_text, parse_line, text, tokens};
+use super::{LoadOptions, completion, detect, parse_line, text, tokens};
+use crate::source::{Shape, Source, is_stdin};
 
-/// Calls `f` with every text of the files that [`super::load`] would read: whole text files, and of JSON lines the text,
-/// prompt and completion, or contents of messages.
+/// Calls `f` with every text of the sources that [`super::load`] would read: whole text files, and of JSON lines the
+/// text, prompt and completion, or contents of messages.
 ///
 /// # Errors
-/// `no text` for token ids; those of reading files and lines; those of `f`.
+/// `no text` for token ids; `stdin` for standard input, which could not be read again as examples; those of reading
+/// files and lines; those of `f`.
 pub fn each_text(paths: &[PathBuf], o: &LoadOptions, f: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-    for path in paths {
-        if is_text(path) {
-            f(&fs::read_text_bounded(path, o.max_line_bytes as u64)?)?;
-            continue;
-        }
-        let mut lines = fs::Lines::open(path, o.max_line_bytes)?;
-        while let Some((number, line)) = lines.next_line()? {
-            if !line.trim().is_empty() {
-                let object = parse_line(line);
-                object
-                    .and_then(|o| of_object(&o, f))
-                    .map_err(|e| e.at(format!("{}:{number}", path.display())))?;
-            }
+    if paths.iter().any(|p| is_stdin(p)) {
+        let message = "a tokenizer cannot be learned from standard input, which can be read once";
+        return Err(Error::usage("stdin", message).with_hint("give --tokenizer, or name a file"));
+    }
+    for source in Source::all(paths, o.max_text_bytes)? {
+        match source.shape {
+            Shape::Text => f(&source.text(o.max_text_bytes)?)?,
+            Shape::Tokens => return Err(no_text().in_file(source.path())),
+            Shape::Lines => source.lines(o.max_line_bytes, |number, line| {
+                if line.trim().is_empty() {
+                    return Ok(());
+                }
+                parse_line(line).and_then(|o| of_object(&o, f)).map_err(|e| e.at(source.place(number)))
+            })?,
         }
     }
     Ok(())
 }
 
+fn no_text() -> Error {
+    Error::input("no text", "token ids, of which no tokenizer can be learned")
+        .with_hint("give --tokenizer, or --vocab-size for a model without one")
+}
+
 fn of_object(object: &Map<String, Value>, f: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     let format = detect(object)?;
     let keys: &[&str] = match format.name {
-        name if name == tokens::FORMAT.name => {
-            return Err(Error::input("no text", "token ids, of which no tokenizer can be learned")
-                .with_hint("give --tokenizer, or --vocab-size for a model without one"));
-        }
+        name if name == tokens::FORMAT.name => return Err(no_text()),
         name if name == text::FORMAT.name || name == completion::FORMAT.name => format.keys,
         _ => &["messages"],
     };
@@ -51,7 +55,8 @@ fn strings(value: &Value, f: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
         Value::String(s) => f(s),
         Value::Array(values) => values.iter().try_for_each(|v| strings(v, f)),
         Value::Object(o) => {
-            o.iter().filter(|(k, _)| *k == "content" || *k == "text").try_for_each(|(_, v)| strings(v, f))
+            let texts = o.iter().filter(|(k, _)| *k == "content" || *k == "text");
+            texts.map(|(_, v)| v).try_for_each(|v| strings(v, f))
         }
         _ => Ok(()),
     }

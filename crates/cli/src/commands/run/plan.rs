@@ -36,6 +36,10 @@ pub fn text(plan: &Plan) -> String {
         "lengths",
         format!("{} tokens at the median, {} at 95 %, {} at most", lengths.p50, lengths.p95, lengths.max),
     ));
+    if let Some(p) = &t.packed {
+        let fill = 100.0 * p.fill;
+        rows.push(("packed", format!("{} packs of up to {} tokens, {fill:.1} % full", p.packs, p.context)));
+    }
     if let Some(e) = &t.data.end_of_turn {
         rows.push(("end of turn", format!("trained {:.1} times an example, at least {}", e.mean, e.min)));
     }

@@ -60,6 +60,14 @@ pub struct Settings {
     #[arg(long, value_name = "POLICY", value_parser = length_policy())]
     max_length_policy: Option<LengthPolicy>,
 
+    /// Pack whole examples into sequences of up to --context tokens; none of them sees another
+    #[arg(long)]
+    pack: bool,
+
+    /// Keep the tokens of the data in this directory, and take them from there the next time
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+
     #[arg(long, value_name = "X")]
     #[arg(help = or_default("Highest learning rate", learning_rates()))]
     lr: Option<f64>,
@@ -292,9 +300,7 @@ impl Settings {
     /// # Errors
     /// Kind `Usage` for an environment variable that is no number.
     pub fn apply(&self, c: &mut RunConfig) -> Result<()> {
-        if !self.eval_data.is_empty() {
-            c.eval_data.clone_from(&self.eval_data);
-        }
+        self.set_data(c);
         c.steps = self.steps.or(c.steps.filter(|_| self.epochs.is_none()));
         set(&mut c.epochs, &self.epochs);
         set(&mut c.batch_size, &self.batch_size);
@@ -302,8 +308,6 @@ impl Settings {
         set(&mut c.precision, &self.precision);
         c.recompute |= self.recompute;
         c.memory = self.memory.or(c.memory);
-        c.context = self.context.or(c.context);
-        set(&mut c.max_length_policy, &self.max_length_policy);
         c.lr = self.lr.or(c.lr);
         set(&mut c.lr_min, &self.lr_min);
         // What a file says of another schedule or optimizer means nothing to this one.
@@ -327,9 +331,6 @@ impl Settings {
         set(&mut c.on_nonfinite, &self.on_nonfinite);
         set(&mut c.seed, &self.seed);
         set(&mut c.threads, &self.threads);
-        if let Some(split) = self.eval_split {
-            (c.eval_split, c.eval_data) = (split, Vec::new());
-        }
         c.eval_every = self.eval_every.or(c.eval_every);
         c.early_stop = self.early_stop.or(c.early_stop);
         c.save_every = match self.save_every.or(c.save_every) {
@@ -340,6 +341,20 @@ impl Settings {
         c.sample_every = self.sample_every.or(c.sample_every);
         c.sample_prompt = self.sample_prompt.clone().or(c.sample_prompt.take());
         Ok(())
+    }
+
+    /// Which data, and how they become sequences.
+    fn set_data(&self, c: &mut RunConfig) {
+        if !self.eval_data.is_empty() {
+            c.eval_data.clone_from(&self.eval_data);
+        }
+        if let Some(split) = self.eval_split {
+            (c.eval_split, c.eval_data) = (split, Vec::new());
+        }
+        c.context = self.context.or(c.context);
+        set(&mut c.max_length_policy, &self.max_length_policy);
+        c.pack |= self.pack;
+        c.cache = self.cache.clone().or(c.cache.take());
     }
 }
 
