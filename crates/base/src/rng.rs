@@ -17,6 +17,10 @@ pub enum Purpose {
     Sample = 4,
     /// Which examples are held out.
     Split = 5,
+    /// Noise on embeddings.
+    Noise = 6,
+    /// Directions that a search for singular vectors begins with.
+    Sketch = 7,
 }
 
 /// One stream of numbers, addressed by index.

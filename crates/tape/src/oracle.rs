@@ -3,6 +3,7 @@
 //! Nothing here is shared with the kernels; formulas are written as in a textbook. An f32 element of a buffer is held
 //! as f64, so finite differences through it are good to nine digits.
 
+mod adapt;
 mod update;
 
 use planish_base::math::exp_f64;
@@ -187,6 +188,9 @@ impl Backend for Oracle {
             Call::CrossEntropy(c) => self.cross_entropy(c),
             Call::TopK(c) => self.top_k(c),
             Call::Dropout(c) => self.dropout(c),
+            Call::Noise(_) | Call::RowNorms(_) | Call::Rescale(_) | Call::MagnitudeBack(_) => {
+                self.adapt(call)
+            }
             Call::AdamW(c) => self.adamw(c),
             Call::Sgd(c) => self.sgd(c),
             Call::Lion(c) => self.lion(c),

@@ -1,5 +1,6 @@
 //! `planish tune`: fine-tunes a model.
 
+mod lora;
 mod plan;
 mod progress;
 mod settings;

@@ -10,6 +10,7 @@ use planish_text::LengthPolicy;
 use planish_train::optim::OptimSettings;
 use planish_train::{Decay, EvalSplit, MemoryLimit, OPTIMS, OnNonfinite, RunConfig, SCHEDULES, Shape};
 
+use super::lora::LoraFlags;
 use crate::env;
 use crate::flags::{available_threads, length_policy};
 
@@ -48,7 +49,7 @@ pub struct Settings {
     alpha: Option<f32>,
 
     #[arg(long, value_name = "NAMES", conflicts_with = "full")]
-    #[arg(help = or_default("Matrices that are adapted: q, k, v, o, gate, up, down, separated by commas, or all", table().targets))]
+    #[arg(help = or_default("Matrices that are adapted: q, k, v, o, gate, up, down, all (these seven), embed, output, separated by commas", table().targets))]
     targets: Option<String>,
 
     /// Multiply the adapter's effect by alpha / sqrt(rank) instead
@@ -58,6 +59,9 @@ pub struct Settings {
     #[arg(long, value_name = "P", conflicts_with = "full")]
     #[arg(help = or_default("Dropout of the adapter's input", table().dropout))]
     dropout: Option<f32>,
+
+    #[command(flatten)]
+    lora: LoraFlags,
 
     /// Optimizer steps [default: as many as --epochs are]
     #[arg(long, value_name = "N", conflicts_with = "epochs")]
@@ -194,11 +198,11 @@ pub struct Settings {
 }
 
 /// The one table of defaults, so that the help cannot say anything else.
-fn table() -> RunConfig {
+pub fn table() -> RunConfig {
     RunConfig::default()
 }
 
-fn or_default(text: &str, default: impl std::fmt::Display) -> String {
+pub fn or_default(text: &str, default: impl std::fmt::Display) -> String {
     format!("{text} [default: {default}]")
 }
 
@@ -314,6 +318,7 @@ impl Settings {
         set(&mut c.targets, &self.targets);
         c.rslora |= self.rslora;
         set(&mut c.dropout, &self.dropout);
+        self.lora.resolve(&mut c);
         c.steps = self.steps.or(c.steps.filter(|_| self.epochs.is_none()));
         set(&mut c.epochs, &self.epochs);
         set(&mut c.batch_size, &self.batch_size);
