@@ -10,9 +10,7 @@ use planish_base::math::exp_f64;
 use planish_base::rng::philox4x32_10;
 use planish_base::{Result, TypeId};
 use planish_compute::backend::Shared;
-use planish_compute::call::{
-    self, Along, Call, Direction, Heads, KV_BLOCK, Product, RopeStyle, SUM_BLOCK, Store,
-};
+use planish_compute::call::{self, Along, Call, Direction, Heads, KV_BLOCK, Product, RopeStyle, Store};
 use planish_compute::quant::{Dot, Quant};
 use planish_compute::{Backend, Home, Isa, View};
 
@@ -203,12 +201,7 @@ impl Backend for Oracle {
             Call::Descend(c) => self.descend(c),
             Call::Extrapolate(c) => self.extrapolate(c),
             Call::ScheduleFree(c) => self.schedule_free(c),
-            Call::SumSquares(c) => {
-                self.each(&c.out, |o, _, i| {
-                    let block = i * SUM_BLOCK..((i + 1) * SUM_BLOCK).min(c.x.cols);
-                    block.map(|j| o.get(&c.x, 0, j).powi(2)).sum()
-                });
-            }
+            Call::SumSquares(c) => self.sum_squares(c),
             Call::Zero(c) => self.each(&c.x, |_, _, _| 0.0),
         }
     }

@@ -74,6 +74,16 @@ impl Recipe {
         }
     }
 
+    /// What the user should know of the files that the run will write.
+    pub fn note(&self, engine: &Engine) -> Option<String> {
+        let Recipe::Lora { spec, .. } = self else { return None };
+        let why = obstacle(&engine.model, spec)?;
+        Some(format!(
+            "llama.cpp cannot apply the adapter: {why}. The weights are written as base and adapter merged, and \
+             the adapter alone as a PEFT directory"
+        ))
+    }
+
     /// Every trained tensor, with the weight decay that applies to it.
     pub fn targets(&self, engine: &Engine, config: &RunConfig) -> Vec<Target> {
         let target = |name: String, param: Param, class: Class, rate: f32| {

@@ -142,6 +142,9 @@ pub fn tune(
     config.check()?;
     let mut run = Run::new(config)?;
     run.plan.disk = disk(&run, start.out());
+    if let Some(note) = run.recipe.note(&run.engine) {
+        observer.warning(&note);
+    }
     let state = match start.checkpoint() {
         Some(c) => c.state.clone(),
         None => {

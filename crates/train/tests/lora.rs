@@ -108,6 +108,9 @@ fn example(ids: &Value) -> Example {
     Example { trained: (0..ids.len()).map(|i| i > 0).collect(), ids, place: "test".into() }
 }
 
+/// What a case does to the settings.
+type Change = fn(&mut RunConfig);
+
 /// A folder with the tiny model and data.
 struct Place {
     dir: tempfile::TempDir,
@@ -219,12 +222,12 @@ fn files_of_a_run_compute_what_it_trained() {
     let place = Place::new();
     let base = &place.config.base;
     let plain = place.loss(base, None);
-    let cases: [(&str, &dyn Fn(&mut RunConfig), bool); 5] = [
-        ("plain", &|_| {}, true),
-        ("pissa", &|c| c.init_lora = "pissa".into(), true),
-        ("dora", &|c| c.dora = true, false),
-        ("embed", &|c| c.targets = "embed,q".into(), false),
-        ("output", &|c| c.targets = "output,q".into(), false),
+    let cases: [(&str, Change, bool); 5] = [
+        ("plain", |_| {}, true),
+        ("pissa", |c| c.init_lora = "pissa".into(), true),
+        ("dora", |c| c.dora = true, false),
+        ("embed", |c| c.targets = "embed,q".into(), false),
+        ("output", |c| c.targets = "output,q".into(), false),
     ];
     for (name, change, applies) in cases {
         let mut config = RunConfig { eval_split: planish_train::EvalSplit::Count(0), ..place.config.clone() };
@@ -299,21 +302,21 @@ fn noise_is_of_training_alone_and_the_same_on_any_number_of_threads() {
 #[test]
 fn settings_that_make_no_sense_are_usage_errors() {
     let place = Place::new();
-    let cases: [(&str, &dyn Fn(&mut RunConfig)); 14] = [
-        ("layers", &|c| c.layers = Some("1-".into())),
-        ("block 2", &|c| c.layers = Some("0-2".into())),
-        ("rank-pattern", &|c| (c.targets, c.rank_pattern) = ("q".into(), [("v".to_string(), 2)].into())),
-        ("rank 0", &|c| c.rank_pattern = [("v".to_string(), 0)].into()),
-        ("alpha", &|c| c.alpha_pattern = [("v".to_string(), -1.0)].into()),
-        ("x", &|c| c.alpha_pattern = [("x".to_string(), 1.0)].into()),
-        ("loraplus-ratio", &|c| c.loraplus_ratio = Some(0.0)),
-        ("neftune", &|c| c.neftune = Some(f32::NAN)),
-        ("svd", &|c| c.init_lora = "svd".into()),
-        ("pissa", &|c| (c.init_lora, c.init_adapter) = ("pissa".into(), Some("a".into()))),
-        ("dora", &|c| (c.dora, c.init_lora) = (true, "pissa".into())),
-        ("embed", &|c| (c.dora, c.targets) = (true, "q,embed".into())),
-        ("full", &|c| (c.full, c.dora) = (true, true)),
-        ("layers", &|c| (c.full, c.layers) = (true, Some("0".into()))),
+    let cases: [(&str, Change); 14] = [
+        ("layers", |c| c.layers = Some("1-".into())),
+        ("block 2", |c| c.layers = Some("0-2".into())),
+        ("rank-pattern", |c| (c.targets, c.rank_pattern) = ("q".into(), [("v".to_string(), 2)].into())),
+        ("rank 0", |c| c.rank_pattern = [("v".to_string(), 0)].into()),
+        ("alpha", |c| c.alpha_pattern = [("v".to_string(), -1.0)].into()),
+        ("x", |c| c.alpha_pattern = [("x".to_string(), 1.0)].into()),
+        ("loraplus-ratio", |c| c.loraplus_ratio = Some(0.0)),
+        ("neftune", |c| c.neftune = Some(f32::NAN)),
+        ("svd", |c| c.init_lora = "svd".into()),
+        ("pissa", |c| (c.init_lora, c.init_adapter) = ("pissa".into(), Some("a".into()))),
+        ("dora", |c| (c.dora, c.init_lora) = (true, "pissa".into())),
+        ("embed", |c| (c.dora, c.targets) = (true, "q,embed".into())),
+        ("full", |c| (c.full, c.dora) = (true, true)),
+        ("layers", |c| (c.full, c.layers) = (true, Some("0".into()))),
     ];
     for (word, change) in cases {
         let mut config = place.config.clone();

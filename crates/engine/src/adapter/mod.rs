@@ -323,7 +323,7 @@ pub fn gguf_obstacle(tied: bool, rescales: bool, has: &dyn Fn(Role) -> bool) -> 
             Some("the model's head is its embedding, and has no name of its own")
         }
         (_, true) if has(Role::Embed) => {
-            Some("the model's head is its embedding, and llama.cpp would adapt both with one pair")
+            Some("the model's head is its embedding, and it aborts where it applies the pair to the head")
         }
         _ => None,
     }
