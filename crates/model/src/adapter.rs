@@ -10,7 +10,7 @@ use planish_base::{Result, TypeId};
 use planish_compute::call::RowNorms;
 use planish_compute::{Backend, View};
 use planish_tape::Param;
-use planish_tape::ops::{Adapter, Dropout, Magnitude};
+use planish_tape::ops::{Adapter, Dropout, Magnitude, Norms};
 
 pub use self::spec::{AdapterSpec, InitLora, Layers};
 use crate::params::Params;
@@ -83,9 +83,9 @@ impl AdapterSet {
             }
             if adapter.dora {
                 let pair = set.pairs.get_mut(&id).expect("it was just inserted");
-                let m = matrix(backend, 1, out, None, true)?;
-                row_norms(backend, &weight, pair, &m.view);
-                pair.magnitude = Some(Magnitude { m, norms: None });
+                let magnitude = magnitude(backend, out, None, true)?;
+                row_norms(backend, &weight, pair, &magnitude.m.view);
+                pair.magnitude = Some(magnitude);
             }
         }
         if adapter.dropout > 0.0 {
@@ -111,18 +111,13 @@ impl AdapterSet {
         Ok(())
     }
 
-    /// Computes what a frozen adapter with magnitudes needs in every pass, once.
-    ///
-    /// # Errors
-    /// Kind `Resource` without memory.
-    pub fn settle(&mut self, backend: &mut dyn Backend, params: &Params) -> Result<()> {
-        for (&id, pair) in &mut self.pairs {
-            let Some(magnitude) = pair.magnitude.filter(|m| m.m.grad.is_none()) else { continue };
-            let norms = matrix(backend, 1, magnitude.m.view.cols, None, false)?.view;
-            row_norms(backend, &params.matrix(id), pair, &norms);
-            pair.magnitude = Some(Magnitude { norms: Some(norms), ..magnitude });
+    /// Computes the norms of adapted rows, which passes that do not train read where the adapter has magnitudes.
+    pub fn refresh(&self, backend: &mut dyn Backend, params: &Params) {
+        for (id, pair) in &self.pairs {
+            if let Some(Magnitude { norms: Norms::Trained(norms), .. }) = &pair.magnitude {
+                row_norms(backend, &params.matrix(*id), pair, norms);
+            }
         }
-        Ok(())
     }
 
     /// The adapter of a matrix, as the tape takes it.
@@ -190,10 +185,20 @@ fn place(backend: &mut dyn Backend, p: &PairValues, trainable: bool) -> Result<P
     let a = matrix(backend, p.rank, input, Some(p.a), trainable)?;
     let b = matrix(backend, out, p.rank, Some(p.b), trainable)?;
     let magnitude = match p.magnitude {
-        Some(m) => Some(Magnitude { m: matrix(backend, 1, out, Some(m), trainable)?, norms: None }),
+        Some(m) => Some(magnitude(backend, out, Some(m), trainable)?),
         None => None,
     };
     Ok(Pair { a, b, scale: p.scale, magnitude })
+}
+
+fn magnitude(
+    backend: &mut dyn Backend,
+    out: usize,
+    values: Option<&[f32]>,
+    trainable: bool,
+) -> Result<Magnitude> {
+    let m = matrix(backend, 1, out, values, trainable)?;
+    Ok(Magnitude { m, norms: Norms::Trained(matrix(backend, 1, out, None, false)?.view) })
 }
 
 fn matrix(

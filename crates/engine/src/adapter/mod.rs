@@ -194,7 +194,7 @@ impl AdapterFile {
         for (&id, p) in &self.pairs {
             set.insert(&mut engine.backend, id, &p.values(user_scale), false)?;
         }
-        set.settle(&mut engine.backend, &engine.params)?;
+        set.refresh(&mut engine.backend, &engine.params);
         Ok(set)
     }
 

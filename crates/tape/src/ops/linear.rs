@@ -42,8 +42,17 @@ pub struct Adapter {
 pub struct Magnitude {
     /// [1, out].
     pub m: Param,
-    /// [1, out]: the norms of the rows of W + scale B A, where these are frozen; none: each pass computes them.
-    pub norms: Option<View>,
+    /// The norms of the rows of W + scale B A.
+    pub norms: Norms,
+}
+
+/// Where the norms of adapted rows are, [1, out].
+#[derive(Clone, Copy, Debug)]
+pub enum Norms {
+    /// Here, whatever the pass.
+    Given(View),
+    /// A pass that trains computes them; for others they have been put here.
+    Trained(View),
 }
 
 /// Dropout of an adapter's input.
@@ -173,12 +182,15 @@ fn forward(t: &mut Tape, x: View, l: &Linear, y: View) -> Part {
 
 /// y = u m / norms + bias.
 fn rescale(t: &mut Tape, l: &Linear, a: &Adapter, magnitude: &Magnitude, u: View, y: View) -> Rescaled {
-    let norms = magnitude.norms.unwrap_or_else(|| {
-        let norms = t.temp(1, y.cols);
-        let (w, a, b, scale) = (l.weight.view, a.a.view, a.b.view, a.scale);
-        t.call(RowNorms { w, a, b, norms, scale });
-        norms
-    });
+    let norms = match magnitude.norms {
+        Norms::Trained(_) if t.mode() == Mode::Train => {
+            let norms = t.temp(1, y.cols);
+            let (w, a, b, scale) = (l.weight.view, a.a.view, a.b.view, a.scale);
+            t.call(RowNorms { w, a, b, norms, scale });
+            norms
+        }
+        Norms::Trained(norms) | Norms::Given(norms) => norms,
+    };
     t.call(Rescale { x: u, magnitude: magnitude.m.view, norms, bias: l.bias.map(|b| b.view), y });
     Rescaled { m: magnitude.m, norms, u }
 }
@@ -279,7 +291,7 @@ pub(super) fn example(t: &mut Tape, e: &mut Example) -> Var {
         adapters: vec![adapter(e, None), adapter(e, Some(Dropout { p: 0.4, key, stream: 2 }))],
     };
     let norms = e.floats(1, 17, &[0.5, 1.0, 0.0, 4.0].repeat(5)[..17]);
-    let magnitude = Some(Magnitude { m: e.param(1, 17), norms: Some(norms) });
+    let magnitude = Some(Magnitude { m: e.param(1, 17), norms: Norms::Given(norms) });
     let rescaled = Linear {
         weight: e.param(17, 20),
         bias: Some(e.param(1, 17)),

@@ -21,7 +21,7 @@ pub use embed::embed;
 pub use example::Example;
 pub use gated::gated;
 pub use gather::gather;
-pub use linear::{Adapter, Dropout, Linear, Magnitude, linear};
+pub use linear::{Adapter, Dropout, Linear, Magnitude, Norms, linear};
 pub use loss::{Scores, Targets, linear_cross_entropy, linear_scores};
 pub use noise::noise;
 pub use norm::{Norm, norm};
