@@ -19,6 +19,10 @@ pub enum Purpose {
     Split = 5,
     /// The choices of the built-in stories.
     Tales = 6,
+    /// Noise on embeddings.
+    Noise = 7,
+    /// Directions that a search for singular vectors begins with.
+    Sketch = 8,
 }
 
 /// One stream of numbers, addressed by index.

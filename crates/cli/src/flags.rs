@@ -6,7 +6,9 @@ use std::str::FromStr;
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use planish_base::{Error, Result};
 use planish_compute::Isa;
-use planish_engine::{AdapterFile, Binding, Engine, EngineOptions, Model, Precision, SamplerOptions, Stop};
+use planish_engine::{
+    AdapterFile, Binding, Engine, EngineOptions, Model, Precision, SamplerOptions, Stop, check_together,
+};
 use planish_model::{AdapterSet, Trainable};
 use planish_text::{Dataset, LengthPolicy, LoadOptions};
 
@@ -153,8 +155,9 @@ impl AdapterFlags {
 /// Puts adapters on an engine.
 ///
 /// # Errors
-/// As [`AdapterFile::attach`].
+/// As [`AdapterFile::attach`], and for several of which one has magnitudes.
 pub fn attach(files: &[(AdapterFile, f32)], engine: &mut Engine) -> Result<Vec<AdapterSet>> {
+    check_together(files.iter().map(|(file, _)| file))?;
     files.iter().map(|(file, scale)| file.attach(engine, *scale)).collect()
 }
 

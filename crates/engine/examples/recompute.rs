@@ -66,8 +66,15 @@ fn adapter(engine: &mut Engine, trainable: Trainable) -> Result<AdapterSet> {
     if trainable == Trainable::Everything {
         return Ok(AdapterSet::default());
     }
-    let spec = AdapterSpec { rank: 8, alpha: 16.0, rslora: false, targets: ROLES.to_vec(), dropout: 0.05 };
-    AdapterSet::init(&mut engine.backend, &engine.model.spec, &spec, 0)
+    let spec = AdapterSpec {
+        rank: 8,
+        alpha: 16.0,
+        rslora: false,
+        targets: ROLES.to_vec(),
+        dropout: 0.05,
+        ..AdapterSpec::default()
+    };
+    AdapterSet::init(&mut engine.backend, &engine.model.spec, &engine.params, &spec, 0)
 }
 
 /// Bytes of the arena, multiplications of the matrix products, and seconds of a forward and backward pass.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use planish_base::{Error, Result};
+use planish_base::{Error, Result, TypeId};
 use planish_compute::{Backend, CpuBackend, Isa, Program, View};
-use planish_model::{AdapterSet, Inputs, Params, Pass, Ragged, Trainable};
+use planish_model::{AdapterSet, Inputs, Noise, Params, Pass, Ragged, Trainable};
 use planish_tape::{Mode, Saved, Tape};
 
 use crate::model::Model;
@@ -42,6 +42,7 @@ pub struct Engine {
     /// Buffers for batches.
     pub inputs: Inputs,
     options: EngineOptions,
+    noise: Option<Noise>,
 }
 
 impl Engine {
@@ -68,7 +69,7 @@ impl Engine {
         )
         .map_err(|e| e.in_file(&model.path))?;
         let inputs = Inputs::new(&mut backend, options.tokens)?;
-        Ok(Engine { model: Arc::new(model), backend, params, inputs, options })
+        Ok(Engine { model: Arc::new(model), backend, params, inputs, options, noise: None })
     }
 
     /// Longest sequence.
@@ -89,6 +90,21 @@ impl Engine {
     /// See [`EngineOptions::recompute`]; a plan may compare both.
     pub fn set_recompute(&mut self, recompute: bool) {
         self.options.recompute = recompute;
+    }
+
+    /// Adds noise of this strength to embeddings in training passes (Jain et al., 2023).
+    ///
+    /// # Errors
+    /// Kind `Resource` without memory.
+    pub fn set_noise(&mut self, alpha: f32) -> Result<()> {
+        let key = View::new(self.backend.alloc(16)?, 0, 1, 4, TypeId::I32);
+        self.noise = Some(Noise { alpha, key });
+        Ok(())
+    }
+
+    /// Where a training loop puts the key of the noise of a micro-batch: seed low, seed high, step, micro-batch.
+    pub fn noise_key(&self) -> Option<View> {
+        self.noise.map(|noise| noise.key)
     }
 
     /// The arithmetic of products of training, scoring and prompts.
@@ -125,7 +141,8 @@ impl Engine {
         let (views, targets) = self.inputs.views(batch);
         let saved = if self.options.recompute { Saved::Recomputed } else { Saved::Kept };
         let mut tape = Tape::new(Mode::Train, self.options.precision.product()).with_saved(saved);
-        let mut pass = Pass::new(&mut tape, views, &self.model.spec, &self.params, adapters, None);
+        let pass = Pass::new(&mut tape, views, &self.model.spec, &self.params, adapters, None);
+        let mut pass = pass.with_noise(self.noise);
         let hidden = pass.hidden();
         let loss = pass.loss(hidden, &targets);
         let loss = tape.view(loss);

@@ -23,7 +23,7 @@ pub mod score;
 mod session;
 mod verify;
 
-pub use adapter::{AdapterFile, BaseInfo, Binding, HostPair, Provenance};
+pub use adapter::{AdapterFile, BaseInfo, Binding, HostPair, Provenance, check_together, gguf_obstacle};
 pub use engine::{Engine, EngineOptions};
 pub use export::{check_exportable, check_finite, write_model};
 pub use generate::{Generated, Stop, StopReason, generate};

@@ -14,11 +14,11 @@ use std::path::Path;
 use planish_base::{Error, Result, TypeId};
 use planish_compute::Isa;
 use planish_compute::quant::{QUANTS, Quant};
-use planish_model::{LinearId, ROLES};
+use planish_model::LinearId;
 use planish_store::fs;
 use planish_store::gguf::{Gguf, OwnedValue, TensorInfo, Writer};
 
-use crate::adapter::{AdapterFile, HostPair};
+use crate::adapter::{AdapterFile, HostPair, check_together};
 use crate::model::Model;
 
 /// The types of the merged file's tensors.
@@ -55,6 +55,8 @@ pub struct MergeReport {
     pub touched: Vec<Touched>,
     /// Tensors that have another type than was asked for.
     pub fallbacks: Vec<Fallback>,
+    /// The head was the embedding, and is a tensor of its own now, since adapters changed the two apart.
+    pub untied: bool,
 }
 
 /// A tensor that an adapter changed.
@@ -81,6 +83,8 @@ pub struct Fallback {
 
 /// A tensor of the output.
 struct Job<'a> {
+    name: &'a str,
+    /// What it is made of.
     info: &'a TensorInfo,
     ty: TypeId,
     /// Pairs with the factors that the user asked for.
@@ -92,13 +96,14 @@ struct Job<'a> {
 ///
 /// # Errors
 /// `merge` for a base that is no GGUF file or an `out` that is the base; Kind `Usage` for a type that planish does not
-/// write; `overflow` for a value that the type cannot hold; those of writing files.
+/// write, and for an adapter with magnitudes beside others; `overflow` for a value that the type cannot hold; those of writing files.
 pub fn merge(
     model: &Model,
     adapters: &[(AdapterFile, f32)],
     out: &Path,
     ty: MergeType,
 ) -> Result<MergeReport> {
+    check_together(adapters.iter().map(|(file, _)| file))?;
     let gguf = model.gguf.as_ref().ok_or_else(|| {
         Error::input("merge", format!("{}: the base is not a GGUF file", model.path.display()))
             .with_hint("convert it first: planish convert DIRECTORY OUT.gguf")
@@ -118,7 +123,7 @@ pub fn merge(
     writer.copy_metadata(gguf.metadata(), |_| true);
     report.file_type = set_types(&mut writer, gguf, &jobs, ty)?;
     for job in &jobs {
-        writer.tensor(&job.info.name, &job.info.dims, job.ty)?;
+        writer.tensor(job.name, &job.info.dims, job.ty)?;
     }
     report.bytes = writer.size();
     writer.write(out, |i, sink| {
@@ -128,7 +133,7 @@ pub fn merge(
         }
         let change = stream(gguf, job, sink)?;
         if !job.pairs.is_empty() {
-            report.touched.push(Touched { name: job.info.name.clone(), change });
+            report.touched.push(Touched { name: job.name.to_string(), change });
         }
         Ok(())
     })?;
@@ -161,46 +166,56 @@ fn plan<'a>(
     ty: MergeType,
     report: &mut MergeReport,
 ) -> Result<Vec<Job<'a>>> {
-    let ids: BTreeMap<String, LinearId> = model
-        .spec
-        .linears(&ROLES)
-        .into_iter()
-        .map(|id| (format!("{}.weight", model.arch.linear_name(id)), id))
-        .collect();
+    let named = |id: LinearId| (format!("{}.weight", model.arch.linear_name(id)), id);
+    let ids: BTreeMap<String, LinearId> = model.spec.adaptable().into_iter().map(named).collect();
+    let changed = |id: &LinearId| adapters.iter().any(|(file, _)| file.pairs.contains_key(id));
+    report.untied = model.spec.tied && ids.values().any(|id| id.role.is_table() && changed(id));
     let mut jobs = Vec::with_capacity(gguf.tensors().len());
     for info in gguf.tensors() {
-        let id = ids.get(&info.name);
-        let of = |(file, scale): &'a (AdapterFile, f32)| {
-            let pair = file.pairs.get(id?)?;
-            Some((pair, pair.scale * scale))
-        };
-        let pairs: Vec<_> = adapters.iter().filter_map(of).collect();
-        if let Some((pair, _)) =
-            pairs.iter().find(|(p, _)| info.dims != [p.inputs() as u64, p.outputs() as u64])
-        {
-            let (rows, cols) = (pair.outputs(), pair.inputs());
-            let message = format!(
-                "tensor `{}` has dimensions {:?}, the adapter is for {cols}, {rows}",
-                info.name, info.dims
-            );
-            return Err(Error::input("shape", message));
+        jobs.push(job(&info.name, info, ids.get(&info.name), adapters, ty, report)?);
+        if report.untied && info.name == EMBEDDING {
+            jobs.push(job(HEAD, info, ids.get(HEAD), adapters, ty, report)?);
         }
-        let (wanted, got, why) = output_type(info, !pairs.is_empty(), ty);
-        if let Some(why) = why {
-            report.fallbacks.push(Fallback { name: info.name.clone(), wanted, got, why });
-        }
-        jobs.push(Job { info, ty: got, pairs });
     }
     // An adapter of a tensor that the file lacks must not vanish without a word.
-    for (file, _) in adapters {
-        for id in file.pairs.keys() {
-            let name = format!("{}.weight", model.arch.linear_name(*id));
-            if gguf.tensor(&name).is_none() {
-                return Err(Error::input("missing tensor", format!("tensor `{name}` is missing")));
-            }
+    for id in adapters.iter().flat_map(|(file, _)| file.pairs.keys()) {
+        let (name, _) = named(*id);
+        if !jobs.iter().any(|job| job.name == name) {
+            return Err(Error::input("missing tensor", format!("tensor `{name}` is missing")));
         }
     }
     Ok(jobs)
+}
+
+const EMBEDDING: &str = "token_embd.weight";
+const HEAD: &str = "output.weight";
+
+/// The tensor `name` of the output, made of `info` of the base.
+fn job<'a>(
+    name: &'a str,
+    info: &'a TensorInfo,
+    id: Option<&LinearId>,
+    adapters: &'a [(AdapterFile, f32)],
+    ty: MergeType,
+    report: &mut MergeReport,
+) -> Result<Job<'a>> {
+    let of = |(file, scale): &'a (AdapterFile, f32)| {
+        let pair = file.pairs.get(id?)?;
+        Some((pair, pair.scale * scale))
+    };
+    let pairs: Vec<_> = adapters.iter().filter_map(of).collect();
+    if let Some((pair, _)) = pairs.iter().find(|(p, _)| info.dims != [p.inputs() as u64, p.outputs() as u64])
+    {
+        let (rows, cols) = (pair.outputs(), pair.inputs());
+        let message =
+            format!("tensor `{name}` has dimensions {:?}, the adapter is for {cols}, {rows}", info.dims);
+        return Err(Error::input("shape", message));
+    }
+    let (wanted, got, why) = output_type(info, !pairs.is_empty(), ty);
+    if let Some(why) = why {
+        report.fallbacks.push(Fallback { name: name.to_string(), wanted, got, why });
+    }
+    Ok(Job { name, info, ty: got, pairs })
 }
 
 /// The type wanted, the type it will have, and why the two differ.
@@ -267,7 +282,7 @@ pub(crate) fn file_type(ty: TypeId) -> Option<u32> {
 
 /// Decodes, adds and encodes row by row. Returns the relative norm of what was added.
 fn stream(gguf: &Gguf, job: &Job, sink: &mut dyn Write) -> Result<f64> {
-    let name = &job.info.name;
+    let name = job.name;
     let place = |e: Error| e.at(format!("tensor `{name}`"));
     let source = Quant::of(job.info.ty).map_err(place)?;
     let target = Quant::of(job.ty).map_err(place)?;
@@ -282,7 +297,10 @@ fn stream(gguf: &Gguf, job: &Job, sink: &mut dyn Write) -> Result<f64> {
         (source.decode)(Isa::detect(), from, &mut row);
         if !job.pairs.is_empty() {
             before.copy_from_slice(&row);
-            job.pairs.iter().for_each(|(pair, scale)| add_row(pair, *scale, r, &mut row));
+            for (pair, scale) in &job.pairs {
+                add_row(pair, *scale, r, &mut row);
+                rescale_row(pair, r, &mut row);
+            }
             for (b, a) in before.iter().zip(&row) {
                 weights += f64::from(*b).powi(2);
                 added += f64::from(a - b).powi(2);
@@ -293,6 +311,15 @@ fn stream(gguf: &Gguf, job: &Job, sink: &mut dyn Write) -> Result<f64> {
         sink.write_all(&bytes).map_err(fs::write_failed)?;
     }
     Ok((added / weights.max(f64::MIN_POSITIVE)).sqrt())
+}
+
+/// Brings row r to its magnitude, where the pair has one.
+fn rescale_row(pair: &HostPair, r: usize, row: &mut [f32]) {
+    let Some(magnitude) = &pair.magnitude else { return };
+    let norm = row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+    // A row of zeros has no direction, and stays as it is.
+    let factor = if norm == 0.0 { 0.0 } else { (f64::from(magnitude[r]) / norm) as f32 };
+    row.iter_mut().for_each(|v| *v *= factor);
 }
 
 /// Adds row r of scale B A.

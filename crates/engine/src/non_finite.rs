@@ -93,7 +93,9 @@ impl Engine {
         let base = self.params.named.iter().map(|n| (n.param, n.name.clone()));
         let pairs = adapters.iter().flat_map(|set| set.pairs()).flat_map(|(id, pair)| {
             let name = self.model.arch.linear_name(id);
-            [(pair.a, format!("{name}.weight.lora_a")), (pair.b, format!("{name}.weight.lora_b"))]
+            let half = |p, half: &str| (p, format!("{name}.weight.{half}"));
+            let magnitude = pair.magnitude.map(|m| half(m.m, "lora_magnitude"));
+            [half(pair.a, "lora_a"), half(pair.b, "lora_b")].into_iter().chain(magnitude)
         });
         for (param, name) in base.chain(pairs) {
             views.extend(param.grad.map(|grad| (grad, format!("the gradient of {name}"))));

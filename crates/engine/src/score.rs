@@ -80,6 +80,20 @@ pub fn example(
     adapters: &[&AdapterSet],
     top: usize,
 ) -> Result<Vec<TokenScore>> {
+    refresh(engine, adapters);
+    tokens(engine, example, adapters, top)
+}
+
+fn refresh(engine: &mut Engine, adapters: &[&AdapterSet]) {
+    adapters.iter().for_each(|set| set.refresh(&mut engine.backend, &engine.params));
+}
+
+fn tokens(
+    engine: &mut Engine,
+    example: &Example,
+    adapters: &[&AdapterSet],
+    top: usize,
+) -> Result<Vec<TokenScore>> {
     engine.check_ids(&example.ids).map_err(|e| e.at(&example.place))?;
     let b = batch(&[example]);
     let segments = segments(&b);
@@ -117,9 +131,10 @@ pub fn examples<'a>(
     examples: impl IntoIterator<Item = &'a Example>,
     adapters: &[&AdapterSet],
 ) -> Result<Summary> {
+    refresh(engine, adapters);
     let mut summary = Summary::default();
     for e in examples {
-        summary.add(&example(engine, e, adapters, 0)?);
+        summary.add(&tokens(engine, e, adapters, 0)?);
     }
     Ok(summary)
 }

@@ -41,6 +41,7 @@ impl<'a> Session<'a> {
     /// As [`Session::new`].
     pub fn of(engine: &'a mut Engine, adapters: &[&'a AdapterSet], context: usize) -> Result<Session<'a>> {
         let context = context.clamp(1, engine.context());
+        adapters.iter().for_each(|set| set.refresh(&mut engine.backend, &engine.params));
         let kv_bytes = KvCache::bytes(&engine.model.spec, 1, context);
         room::check(&format!("a context of {context} tokens"), kv_bytes)?;
         let kv = KvCache::new(&mut engine.backend, &engine.model.spec, 1, context)?;

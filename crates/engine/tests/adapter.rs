@@ -136,7 +136,7 @@ fn seeded(model: &Model) -> AdapterFile {
         let permuted =
             model.spec.rope.style == RopeStyle::Interleaved && matches!(id.role, Role::Q | Role::K);
         let b = if permuted { interleave_rows(&b, out, model.spec.layers[id.layer].heads.width) } else { b };
-        (id, HostPair { rank, a, b, scale: alpha / rank as f32 })
+        (id, HostPair { rank, a, b, scale: alpha / rank as f32, magnitude: None })
     };
     let pairs = model.spec.linears(&ROLES).into_iter().enumerate().map(pair).collect();
     AdapterFile { alpha, rslora: false, pairs, base: BaseInfo::default() }
@@ -270,9 +270,16 @@ fn a_trained_set_comes_back_bit_for_bit() {
     let mut engine = engine(Model::open(&scene.path("base.gguf")).unwrap());
     for rslora in [false, true] {
         let (rank, alpha) = (3, 10.0);
-        let spec = AdapterSpec { rank, alpha, rslora, targets: vec![Role::Q, Role::Down], dropout: 0.0 };
+        let spec = AdapterSpec {
+            rank,
+            alpha,
+            rslora,
+            targets: vec![Role::Q, Role::Down],
+            dropout: 0.0,
+            ..AdapterSpec::default()
+        };
         let model_spec = engine.model.spec.clone();
-        let set = AdapterSet::init(&mut engine.backend, &model_spec, &spec, 7).unwrap();
+        let set = AdapterSet::init(&mut engine.backend, &model_spec, &engine.params, &spec, 7).unwrap();
         let file = AdapterFile::from_set(&engine, &set, &spec);
         file.write_gguf(&engine.model, &scene.path("t.gguf"), &Provenance::default()).unwrap();
         file.write_peft(&engine.model, &scene.path(if rslora { "rs" } else { "plain" })).unwrap();
@@ -285,7 +292,7 @@ fn a_trained_set_comes_back_bit_for_bit() {
         }
         back.upload(&mut engine, &set).unwrap();
         let other = AdapterSpec { rank: 4, ..spec.clone() };
-        let other = AdapterSet::init(&mut engine.backend, &model_spec, &other, 7).unwrap();
+        let other = AdapterSet::init(&mut engine.backend, &model_spec, &engine.params, &other, 7).unwrap();
         assert_eq!(back.upload(&mut engine, &other).unwrap_err().code(), "adapter");
         let config = json(&scene.path(if rslora { "rs" } else { "plain" }).join("adapter_config.json"));
         assert_eq!((&config["lora_alpha"], &config["r"]), (&10.into(), &3.into()));
@@ -351,8 +358,11 @@ fn incomplete_and_foreign_adapter_files_are_refused() {
     refused(scene.read(&path), "lora_b");
     let path = scene.gguf(|_| (), |n| Some(n.replace("blk.0.attn_q.weight.lora", "blk.0.attn_q.bias.lora")));
     refused(scene.read(&path), "bias");
+    // A table's pair is looked up, so its A lies otherwise; and another shape belongs to another base.
     let path = scene.gguf(|_| (), |n| Some(n.replace("blk.0.attn_q", "token_embd")));
-    refused(scene.read(&path), "embedding");
+    refused(scene.read(&path), "vocabulary");
+    let path = scene.gguf(|_| (), |n| Some(n.replace("blk.0.attn_q", "output")));
+    refused(scene.read(&path), "96 x 32");
     let path = scene.gguf(|_| (), |n| Some(n.replace("blk.0.attn_q", "blk.0.attn_norm")));
     refused(scene.read(&path), "norm");
     let path = scene.gguf(|w| w.set("adapter.type", "other".into()), same_name);
@@ -369,15 +379,15 @@ fn incomplete_and_foreign_adapter_files_are_refused() {
 #[test]
 fn peft_directories_that_say_more_are_refused() {
     let scene = Scene::new();
-    refused(scene.read(&scene.peft(|c| c["use_dora"] = true.into(), same_name)), "DoRA");
+    refused(scene.read(&scene.peft(|c| c["use_dora"] = true.into(), same_name)), "has no magnitude");
     refused(scene.read(&scene.peft(|c| c["r"] = 5.into(), same_name)), "rank 4");
     let no_b = |n: &str| (!n.ends_with("layers.0.mlp.up_proj.lora_B.weight")).then(|| n.to_string());
     refused(scene.read(&scene.peft(|_| (), no_b)), "lora_B");
     let head = |n: &str| Some(n.replace("model.layers.0.mlp.up_proj", "lm_head"));
-    refused(scene.read(&scene.peft(|_| (), head)), "head");
+    refused(scene.read(&scene.peft(|_| (), head)), "lm_head");
     let dora =
         |n: &str| Some(n.replace("0.mlp.up_proj.lora_B.weight", "0.mlp.up_proj.lora_magnitude_vector"));
-    refused(scene.read(&scene.peft(|_| (), dora)), "DoRA");
+    refused(scene.read(&scene.peft(|_| (), dora)), "lora_B");
     let dir = scene.peft(|_| (), same_name);
     std::fs::rename(dir.join("adapter_model.safetensors"), dir.join("adapter_model.bin")).unwrap();
     refused(scene.read(&dir), "pickle");

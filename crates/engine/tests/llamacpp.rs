@@ -95,3 +95,39 @@ fn llama_cpp_gives_the_same_log_probabilities() {
         assert!(worst < tolerance, "{}: {worst:e}", ty.name());
     }
 }
+
+/// Adapters of every kind of which golden/lora has one: applied by llama.cpp where it can, else merged.
+#[test]
+fn llama_cpp_computes_the_same_with_adapters_of_every_kind() {
+    let Some(python) = planish_testkit::files::needed("PLANISH_PYTHON", "") else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    for (case, base) in [
+        ("layers", "tied_gqa"),
+        ("pattern", "tied_gqa"),
+        ("tables", "untied_mha"),
+        ("embedding", "tied_gqa"),
+        ("dora", "tied_gqa"),
+    ] {
+        let model = TestGguf::golden(base).open(&path("base.gguf"));
+        let peft = golden("../lora").join(case);
+        let adapter = AdapterFile::read(&peft, &model, Binding::Strict).unwrap();
+        let ids = &sequences(base)[0][..6];
+        let (mut engine, set) = adapted(&path("base.gguf"), &peft);
+        let want = logits(&mut engine, ids, &[&set]);
+        let vocab = engine.model.spec.vocab;
+        let got = match adapter.gguf_obstacle(&model) {
+            None => {
+                adapter.write_gguf(&model, &path("a.gguf"), &Provenance::default()).unwrap();
+                probe(&python, &path("base.gguf"), Some(&path("a.gguf")), ids)
+            }
+            Some(_) => {
+                merge(&model, &[(adapter, 1.0)], &path("m.gguf"), MergeType::As(TypeId::F32)).unwrap();
+                probe(&python, &path("m.gguf"), None, ids)
+            }
+        };
+        assert!(distance(&got, &want, vocab) < 1e-3, "{case}: {:e}", distance(&got, &want, vocab));
+    }
+}

@@ -39,8 +39,16 @@ impl Trained {
 
     fn lora() -> Trained {
         let mut t = Trained::new(Trainable::Nothing);
-        let spec = AdapterSpec { rank: 4, alpha: 8.0, rslora: false, targets: ROLES.to_vec(), dropout: 0.0 };
-        t.set = AdapterSet::init(&mut t.engine.backend, &t.engine.model.spec, &spec, 5).unwrap();
+        let spec = AdapterSpec {
+            rank: 4,
+            alpha: 8.0,
+            rslora: false,
+            targets: ROLES.to_vec(),
+            dropout: 0.0,
+            ..AdapterSpec::default()
+        };
+        t.set = AdapterSet::init(&mut t.engine.backend, &t.engine.model.spec, &t.engine.params, &spec, 5)
+            .unwrap();
         t
     }
 

@@ -29,8 +29,15 @@ fn engine(trainable: Trainable, threads: usize) -> Engine {
 
 /// An adapter on every map, with dropout. B is not zero, so that no gradient is.
 fn adapter(engine: &mut Engine) -> AdapterSet {
-    let spec = AdapterSpec { rank: 4, alpha: 8.0, rslora: false, targets: ROLES.to_vec(), dropout: 0.3 };
-    let set = AdapterSet::init(&mut engine.backend, &engine.model.spec, &spec, 5).unwrap();
+    let spec = AdapterSpec {
+        rank: 4,
+        alpha: 8.0,
+        rslora: false,
+        targets: ROLES.to_vec(),
+        dropout: 0.3,
+        ..AdapterSpec::default()
+    };
+    let set = AdapterSet::init(&mut engine.backend, &engine.model.spec, &engine.params, &spec, 5).unwrap();
     for (i, (_, pair)) in set.pairs().enumerate() {
         let values: Vec<f32> =
             Example::normals(i as u32, pair.b.view.elements()).iter().map(|x| 0.1 * x).collect();

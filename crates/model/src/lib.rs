@@ -16,13 +16,13 @@ mod rows;
 mod spec;
 mod weights;
 
-pub use adapter::{AdapterSet, AdapterSpec};
+pub use adapter::{AdapterSet, AdapterSpec, InitLora, Layers, Pair, PairValues};
 pub use arch::{ARCHS, Arch};
 pub use inputs::{Inputs, Ragged};
 pub use kv::KvCache;
 pub use params::{LayerParams, LinearParams, Named, Params, Trainable};
-pub use pass::{BatchViews, Pass};
+pub use pass::{BatchViews, Noise, Pass};
 pub use rotary::llama3_factors;
 pub use rows::{halve_rows, interleave_rows};
-pub use spec::{Layer, LinearId, ROLES, Role, Rope, Spec};
+pub use spec::{Layer, LinearId, ROLES, Role, Rope, Spec, TABLES};
 pub use weights::{WeightEntry, Weights};

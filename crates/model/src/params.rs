@@ -122,6 +122,23 @@ impl Params {
         Ok(Params { embedding, lens, layers, norm, head, rope, named })
     }
 
+    /// A matrix of the model.
+    pub fn matrix(&self, id: LinearId) -> View {
+        let layer = || &self.layers[id.layer];
+        let param = match id.role {
+            Role::Q => layer().qkv[0].weight,
+            Role::K => layer().qkv[1].weight,
+            Role::V => layer().qkv[2].weight,
+            Role::O => layer().out.weight,
+            Role::Gate => layer().gate_up[0].weight,
+            Role::Up => layer().gate_up[1].weight,
+            Role::Down => layer().down.weight,
+            Role::Embed => self.embedding,
+            Role::Output => self.head,
+        };
+        param.view
+    }
+
     /// Every tensor that has a gradient.
     pub fn trainable(&self) -> impl Iterator<Item = &Named> {
         self.named.iter().filter(|n| n.param.grad.is_some())

@@ -8,7 +8,7 @@ use crate::adapter::AdapterSet;
 use crate::block::block;
 use crate::kv::KvCache;
 use crate::params::{LinearParams, Params};
-use crate::spec::{Layer, Spec};
+use crate::spec::{Layer, LinearId, Role, Spec};
 
 /// The inputs of a pass, uploaded before it runs.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,17 @@ pub struct Pass<'a> {
     params: &'a Params,
     adapters: &'a [&'a AdapterSet],
     kv: Option<&'a KvCache>,
+    noise: Option<Noise>,
     layer: usize,
+}
+
+/// Noise on embeddings in passes that train (Jain et al., 2023).
+#[derive(Clone, Copy, Debug)]
+pub struct Noise {
+    /// Its strength.
+    pub alpha: f32,
+    /// [1, 4] words: seed low, seed high, step, micro-batch.
+    pub key: View,
 }
 
 impl<'a> Pass<'a> {
@@ -44,16 +54,25 @@ impl<'a> Pass<'a> {
         adapters: &'a [&'a AdapterSet],
         kv: Option<&'a KvCache>,
     ) -> Self {
-        Pass { tape, batch, spec, params, adapters, kv, layer: 0 }
+        Pass { tape, batch, spec, params, adapters, kv, noise: None, layer: 0 }
+    }
+
+    /// The same pass with this noise.
+    pub fn with_noise(self, noise: Option<Noise>) -> Self {
+        Pass { noise, ..self }
     }
 
     /// Tokens to the normed last hidden state [n, d].
     pub fn hidden(&mut self) -> Var {
         let (spec, params) = (self.spec, self.params);
-        let mut x_nd = ops::embed(self.tape, self.batch.ids, &params.embedding);
+        let adapters = self.adapters_of(LinearId { layer: 0, role: Role::Embed });
+        let mut x_nd = ops::embed(self.tape, self.batch.ids, &params.embedding, &adapters);
         if let Some((weight, bias)) = params.lens {
             let lens = ops::Linear { weight, bias: Some(bias), adapters: Vec::new() };
             x_nd = ops::linear(self.tape, x_nd, &[&lens]);
+        }
+        if let Some(noise) = self.noise {
+            x_nd = ops::noise(self.tape, x_nd, self.batch.segments, noise.key, noise.alpha);
         }
         for (i, (s, p)) in spec.layers.iter().zip(&params.layers).enumerate() {
             self.layer = i;
@@ -66,7 +85,7 @@ impl<'a> Pass<'a> {
 
     /// Logits [m, v] of the given rows of the last hidden state; `rows` ascending.
     pub fn logits(&mut self, hidden: Var, rows: View) -> Var {
-        let head = ops::Linear { weight: self.params.head, bias: None, adapters: Vec::new() };
+        let head = self.head();
         let chosen = ops::gather(self.tape, hidden, rows);
         let logits = ops::linear(self.tape, chosen, &[&head]);
         self.tape.keep(self.tape.view(logits));
@@ -75,23 +94,28 @@ impl<'a> Pass<'a> {
 
     /// Losses [m, 1] of the trained rows.
     pub fn loss(&mut self, hidden: Var, targets: &Targets) -> Var {
-        ops::linear_cross_entropy(self.tape, hidden, &self.params.head, targets)
+        ops::linear_cross_entropy(self.tape, hidden, &self.head(), targets)
     }
 
     /// Losses of the target rows and the `k` most probable tokens, without gradients.
     pub fn scores(&mut self, hidden: Var, targets: &Targets, k: usize) -> Scores {
-        ops::linear_scores(self.tape, hidden, &self.params.head, targets, k)
+        ops::linear_scores(self.tape, hidden, &self.head(), targets, k)
+    }
+
+    fn head(&self) -> ops::Linear {
+        let adapters = self.adapters_of(LinearId { layer: 0, role: Role::Output });
+        ops::Linear { weight: self.params.head, bias: None, adapters }
+    }
+
+    fn adapters_of(&self, id: LinearId) -> Vec<ops::Adapter> {
+        self.adapters.iter().flat_map(|set| set.terms(id)).collect()
     }
 
     /// Linear maps of one input side by side, with the adapters this pass has for them.
     pub(crate) fn bank(&mut self, x: Var, maps: &[LinearParams]) -> Var {
         let maps: Vec<ops::Linear> = maps
             .iter()
-            .map(|m| ops::Linear {
-                weight: m.weight,
-                bias: m.bias,
-                adapters: self.adapters.iter().filter_map(|set| set.of(m.id)).collect(),
-            })
+            .map(|m| ops::Linear { weight: m.weight, bias: m.bias, adapters: self.adapters_of(m.id) })
             .collect();
         ops::linear(self.tape, x, &maps.iter().collect::<Vec<_>>())
     }

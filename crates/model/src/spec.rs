@@ -68,12 +68,24 @@ pub enum Role {
     Up,
     /// Down projection of the MLP.
     Down,
+    /// The embedding table: of the model, not of a block.
+    Embed,
+    /// The head: of the model, not of a block.
+    Output,
 }
 
-/// All roles, in the order of a block.
+/// The roles of a block, in its order.
 pub const ROLES: [Role; 7] = [Role::Q, Role::K, Role::V, Role::O, Role::Gate, Role::Up, Role::Down];
 
+/// The roles of the model's two tables, which have a row for each token.
+pub const TABLES: [Role; 2] = [Role::Embed, Role::Output];
+
 impl Role {
+    /// Whether it is one of [`TABLES`].
+    pub fn is_table(self) -> bool {
+        TABLES.contains(&self)
+    }
+
     /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -84,43 +96,61 @@ impl Role {
             Role::Gate => "gate",
             Role::Up => "up",
             Role::Down => "down",
+            Role::Embed => "embed",
+            Role::Output => "output",
         }
     }
 
-    /// Parses `q,v` or `all`.
+    /// The role of this name.
+    ///
+    /// # Errors
+    /// Kind `Usage`, with the names.
+    pub fn parse(name: &str) -> Result<Role> {
+        ROLES.into_iter().chain(TABLES).find(|r| r.name() == name).ok_or_else(|| {
+            Error::usage("targets", format!("unknown target `{name}`")).with_hint(
+                "targets are q, k, v, o, gate, up, down, or `all` for these seven, embed and output, separated by commas",
+            )
+        })
+    }
+
+    /// Parses `q,v`, `all` for those of a block, or `all,embed`.
     ///
     /// # Errors
     /// Kind `Usage` for an unknown name or an empty list.
     pub fn parse_list(text: &str) -> Result<Vec<Role>> {
-        if text == "all" {
-            return Ok(ROLES.to_vec());
-        }
         let mut roles = Vec::new();
         for name in text.split(',').map(str::trim) {
-            let role = ROLES.into_iter().find(|r| r.name() == name).ok_or_else(|| {
-                Error::usage("targets", format!("unknown target `{name}`"))
-                    .with_hint("targets are q, k, v, o, gate, up, down, separated by commas, or `all`")
-            })?;
-            if !roles.contains(&role) {
-                roles.push(role);
+            match name {
+                "all" => roles.extend(ROLES),
+                _ => roles.push(Role::parse(name)?),
             }
         }
         roles.sort();
+        roles.dedup();
         Ok(roles)
     }
 }
 
-/// A linear map of the model.
+/// A matrix of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinearId {
-    /// The block.
+    /// The block; 0 for what is not of a block.
     pub layer: usize,
-    /// Its place in the block.
+    /// Its place.
     pub role: Role,
 }
 
+impl std::fmt::Display for LinearId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.role.is_table() {
+            true => f.write_str(self.role.name()),
+            false => write!(f, "blk.{}.{}", self.layer, self.role.name()),
+        }
+    }
+}
+
 impl Spec {
-    /// [out, in] of a linear map.
+    /// [out, in] of a matrix; [vocabulary, width] of a table.
     pub fn linear_shape(&self, id: LinearId) -> (usize, usize) {
         let l = &self.layers[id.layer];
         let (q, kv) = (l.heads.query * l.heads.width, l.heads.kv * l.heads.width);
@@ -130,13 +160,22 @@ impl Spec {
             Role::O => (self.width, q),
             Role::Gate | Role::Up => (l.ff, self.width),
             Role::Down => (self.width, l.ff),
+            Role::Embed | Role::Output => (self.vocab, self.width),
         }
     }
 
-    /// Every linear map with one of these roles, block by block.
+    /// Every matrix with one of these roles: block by block, then the tables.
     pub fn linears(&self, roles: &[Role]) -> Vec<LinearId> {
-        let layers = 0..self.layers.len();
-        layers.flat_map(|layer| roles.iter().map(move |&role| LinearId { layer, role })).collect()
+        let of = |layer: usize, table: bool| {
+            let roles = roles.iter().filter(move |role| role.is_table() == table);
+            roles.map(move |&role| LinearId { layer, role })
+        };
+        (0..self.layers.len()).flat_map(|layer| of(layer, false)).chain(of(0, true)).collect()
+    }
+
+    /// Every matrix that an adapter may be of.
+    pub fn adaptable(&self) -> Vec<LinearId> {
+        self.linears(&[&ROLES[..], &TABLES].concat())
     }
 
     /// Weights in the matrices and vectors.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use planish_compute::call::Product;
 use planish_compute::{Backend, CpuBackend, Isa};
-use planish_model::{AdapterSet, Arch, Inputs, Params, Pass, Ragged, Spec, Trainable, Weights};
+use planish_model::{AdapterSet, Arch, Inputs, PairValues, Params, Pass, Ragged, Spec, Trainable, Weights};
 use planish_store::safetensors::SafeTensors;
 use planish_tape::{Mode, Saved, Tape};
 use serde_json::Value;
@@ -192,7 +192,9 @@ fn adapter_gradients() {
             let name = stem.replace(".weight", &format!(".{s}.weight"));
             doubles(&adapter, &name).into_iter().map(|v| v as f32).collect()
         };
-        set.insert(&mut model.backend, id, &part("lora_A"), &part("lora_B"), 4, 2.0, true).unwrap();
+        let (a, b) = (part("lora_A"), part("lora_B"));
+        let values = PairValues { rank: 4, a: &a, b: &b, scale: 2.0, magnitude: None };
+        set.insert(&mut model.backend, id, &values, true).unwrap();
     }
     let logits = model.pass(&Batch::of(&numbers["ids"], true), &[&set], Mode::Infer, Saved::Kept);
     let want = doubles(&expected, "logprobs_f64");

@@ -4,15 +4,14 @@
 //! as f64, so finite differences through it are good to nine digits.
 
 mod activation;
+mod adapt;
 mod update;
 
 use planish_base::math::exp_f64;
 use planish_base::rng::philox4x32_10;
 use planish_base::{Result, TypeId};
 use planish_compute::backend::Shared;
-use planish_compute::call::{
-    self, Along, Call, Direction, Heads, KV_BLOCK, Product, RopeStyle, SUM_BLOCK, Store,
-};
+use planish_compute::call::{self, Along, Call, Direction, Heads, KV_BLOCK, Product, RopeStyle, Store};
 use planish_compute::quant::{Dot, Quant};
 use planish_compute::{Backend, Home, Isa, View};
 
@@ -190,6 +189,9 @@ impl Backend for Oracle {
             Call::CrossEntropy(c) => self.cross_entropy(c),
             Call::TopK(c) => self.top_k(c),
             Call::Dropout(c) => self.dropout(c),
+            Call::Noise(_) | Call::RowNorms(_) | Call::Rescale(_) | Call::MagnitudeBack(_) => {
+                self.adapt(call)
+            }
             Call::AdamW(c) => self.adamw(c),
             Call::Sgd(c) => self.sgd(c),
             Call::Lion(c) => self.lion(c),
@@ -202,12 +204,7 @@ impl Backend for Oracle {
             Call::Descend(c) => self.descend(c),
             Call::Extrapolate(c) => self.extrapolate(c),
             Call::ScheduleFree(c) => self.schedule_free(c),
-            Call::SumSquares(c) => {
-                self.each(&c.out, |o, _, i| {
-                    let block = i * SUM_BLOCK..((i + 1) * SUM_BLOCK).min(c.x.cols);
-                    block.map(|j| o.get(&c.x, 0, j).powi(2)).sum()
-                });
-            }
+            Call::SumSquares(c) => self.sum_squares(c),
             Call::Zero(c) => self.each(&c.x, |_, _, _| 0.0),
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use planish_base::TypeId;
 use planish_base::rng::{Purpose, Stream};
 use planish_compute::call::*;
-use planish_compute::quant::QUANTS;
+use planish_compute::quant::{QUANTS, Quant};
 use planish_compute::{Backend, CpuBackend, Isa, View};
 use planish_tape::ops::{Example, OPS};
 use planish_tape::oracle::Oracle;
@@ -253,6 +253,16 @@ fn matrix_optimizers(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
     (calls, vec![param, rows, cols, m, direction, moved])
 }
 
+/// Norms of adapted rows of every type, on several tasks.
+fn row_norms(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
+    let (a, factors) = (floats(b, 5, 512, 1), floats(b, 37, 5, 2));
+    let norms = |(i, quant): (usize, &Quant)| {
+        let (w, norms) = (blocks(b, 37, 512, quant.id), floats(b, 1, 37, 3 + i as u32));
+        (Call::from(RowNorms { w, a, b: factors, norms, scale: 0.25 }), norms)
+    };
+    QUANTS.iter().enumerate().map(norms).unzip()
+}
+
 /// Lists the cases and makes a test of each against the oracle.
 macro_rules! cases {
     ($($case:ident),* $(,)?) => {
@@ -276,6 +286,7 @@ cases! {
     optimizers,
     eight_bits,
     matrix_optimizers,
+    row_norms,
 }
 
 fn run(case: Case, backend: &mut dyn Backend) -> Vec<Vec<f32>> {

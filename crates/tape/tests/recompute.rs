@@ -40,7 +40,7 @@ const WIDTH: usize = 32;
 fn map(e: &mut Example, out: usize, input: usize) -> Linear {
     let key = e.words(1, 4, &[7, 0, 3, 0]);
     let dropout = Some(Dropout { p: 0.4, key, stream: 2 });
-    let adapter = Adapter { a: e.param(3, input), b: e.param(out, 3), scale: 0.5, dropout };
+    let adapter = Adapter { a: e.param(3, input), b: e.param(out, 3), scale: 0.5, dropout, magnitude: None };
     Linear { weight: e.param(out, input), bias: Some(e.param(1, out)), adapters: vec![adapter] }
 }
 

@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use planish_compute::{Backend, CpuBackend, Isa};
-use planish_engine::Model;
-use planish_model::AdapterSet;
+use planish_compute::{Backend, Isa};
+use planish_engine::{Engine, EngineOptions, Model, Precision};
+use planish_model::{AdapterSet, Trainable};
 use planish_store::safetensors::{Dtype, write};
 use planish_text::{Example, LoadOptions, load, split};
 use planish_train::schedule::of;
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     std::fs::create_dir_all(&out)?;
     std::fs::write(out.join("plan.json"), plan.to_string())?;
-    write_a_init(&model, &config, &out.join("a_init.safetensors"))
+    write_a_init(model, &config, &out.join("a_init.safetensors"))
 }
 
 /// Token ids, and labels aligned with them, -100 where a token is not trained.
@@ -56,17 +56,27 @@ fn labelled(e: &Example) -> serde_json::Value {
 }
 
 fn write_a_init(
-    model: &Model,
+    model: Model,
     config: &RunConfig,
     path: &std::path::Path,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let mut backend = CpuBackend::new(Isa::detect(), 1)?;
-    let set = AdapterSet::init(&mut backend, &model.spec, &config.adapter()?, config.seed)?;
+    let options = EngineOptions {
+        threads: 1,
+        isa: Isa::detect(),
+        context: 1,
+        tokens: 1,
+        trainable: Trainable::Nothing,
+        recompute: false,
+        precision: Precision::F32,
+    };
+    let mut engine = Engine::new(model, options)?;
+    let (model, adapter) = (engine.model.clone(), config.adapter()?);
+    let set = AdapterSet::init(&mut engine.backend, &model.spec, &engine.params, &adapter, config.seed)?;
     let mut tensors = Vec::new();
     for (id, pair) in set.pairs() {
         let hf = model.arch.hf_name(&format!("{}.weight", model.arch.linear_name(id))).ok_or("a name")?;
         let name = format!("base_model.model.{}", hf.replace(".weight", ".lora_A.weight"));
-        let bytes = backend.download_f32(&pair.a.view).iter().flat_map(|v| v.to_le_bytes()).collect();
+        let bytes = engine.backend.download_f32(&pair.a.view).iter().flat_map(|v| v.to_le_bytes()).collect();
         tensors.push((name, Dtype::F32, vec![pair.a.view.rows, pair.a.view.cols], bytes));
     }
     Ok(write(path, &tensors, &BTreeMap::new())?)

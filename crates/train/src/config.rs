@@ -1,11 +1,13 @@
 //! Everything a run depends on, as plain data; stored in the run directory as config.toml.
 
+mod lora;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use planish_base::{Error, Result};
 use planish_compute::Isa;
 use planish_engine::Precision;
-use planish_model::{AdapterSpec, Role};
 use planish_store::fs;
 use planish_text::LengthPolicy;
 use planish_text::source::is_stdin;
@@ -101,10 +103,24 @@ pub struct RunConfig {
     pub alpha: f32,
     /// Linear maps that get a pair: names separated by commas, or `all`.
     pub targets: String,
+    /// Blocks whose matrices get a pair: numbers and ranges as in `8-15,20`; without it all.
+    pub layers: Option<String>,
+    /// Targets with another rank.
+    pub rank_pattern: BTreeMap<String, usize>,
+    /// Targets with another alpha.
+    pub alpha_pattern: BTreeMap<String, f32>,
     /// Scale alpha / sqrt(rank).
     pub rslora: bool,
     /// Dropout of the adapters' input.
     pub dropout: f32,
+    /// Train the norms of adapted rows apart from their directions.
+    pub dora: bool,
+    /// What the pairs are before the first step: `zero` or `pissa`.
+    pub init_lora: String,
+    /// Learning rate of every B as a multiple of that of A (LoRA+); without it they are the same.
+    pub loraplus_ratio: Option<f64>,
+    /// Noise on embeddings while training, +-neftune / sqrt(tokens of the sequence * width).
+    pub neftune: Option<f32>,
     /// Optimizer steps; without it `epochs` decides.
     pub steps: Option<usize>,
     /// Passes over the training data.
@@ -192,8 +208,15 @@ impl Default for RunConfig {
             rank: 16,
             alpha: 32.0,
             targets: "all".into(),
+            layers: None,
+            rank_pattern: BTreeMap::new(),
+            alpha_pattern: BTreeMap::new(),
             rslora: false,
             dropout: 0.0,
+            dora: false,
+            init_lora: "zero".into(),
+            loraplus_ratio: None,
+            neftune: None,
             steps: None,
             epochs: 1.0,
             batch_size: 4,
@@ -257,28 +280,12 @@ impl RunConfig {
         })
     }
 
-    /// The adapter that the run trains.
-    ///
-    /// # Errors
-    /// Kind `Usage` for a number or target out of range.
-    pub fn adapter(&self) -> Result<AdapterSpec> {
-        let spec = AdapterSpec {
-            rank: self.rank,
-            alpha: self.alpha,
-            rslora: self.rslora,
-            targets: Role::parse_list(&self.targets)?,
-            dropout: self.dropout,
-        };
-        spec.check()?;
-        Ok(spec)
-    }
-
     /// Checks everything that does not depend on files.
     ///
     /// # Errors
     /// Kind `Usage`, naming the setting, its value and what is allowed.
     pub fn check(&self) -> Result<()> {
-        self.adapter()?;
+        self.check_adapter()?;
         self.check_used()?;
         Precision::of(&self.precision, Isa::detect())?;
         let positive = |name: &str, ok: bool, value: String, allowed: &str| match ok {
@@ -286,6 +293,8 @@ impl RunConfig {
             false => Err(Error::usage("setting", format!("{name} is {value}, expected {allowed}"))),
         };
         let rate = |x: f64| x.is_finite() && x >= 0.0;
+        let noise = self.neftune.unwrap_or(1.0);
+        positive("neftune", noise > 0.0 && noise.is_finite(), noise.to_string(), "more than 0; 5 is usual")?;
         let optim = self.optim_settings()?;
         let (b1, b2) = optim.betas;
         let shape = self.shape(1);
@@ -343,10 +352,6 @@ impl RunConfig {
         }
         if [&self.data, &self.eval_data].into_iter().flatten().filter(|p| is_stdin(p)).count() > 1 {
             return Err(Error::usage("stdin", "`-` is given twice, and standard input can be read once"));
-        }
-        if self.full && self.init_adapter.is_some() {
-            return Err(Error::usage("setting", "init-adapter starts an adapter, full trains none")
-                .with_hint("merge the adapter into the base first: planish merge"));
         }
         Ok(())
     }

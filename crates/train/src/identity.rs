@@ -90,7 +90,15 @@ const FREE: &[&str] = &[
 ];
 
 /// What decides the shape of the state: no state of one fits the other.
-const FIXED: &[&str] = &["full", "rank", "targets", "optimizer", "trained"];
+const FIXED: &[&str] =
+    &["full", "rank", "targets", "layers", "rank_pattern", "dora", "init_lora", "optimizer", "trained"];
+
+/// What decides the part of the base that pairs begin as, where they do: a run that goes on computes it again.
+const FIXED_BY_PISSA: &[&str] = &["alpha", "alpha_pattern", "rslora", "seed", "base"];
+
+fn is_fixed(name: &str, now: &RunConfig) -> bool {
+    FIXED.contains(&name) || (now.init_lora == "pissa" && FIXED_BY_PISSA.contains(&name))
+}
 
 /// One thing that differs between a checkpoint and the run that wants to go on from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,8 +163,8 @@ pub fn check_names(allowed: &[String]) -> Result<()> {
 ///
 /// # Errors
 /// `resume`, with the list and how to allow what may differ.
-pub fn check(differences: &[Difference], allowed: &[String]) -> Result<()> {
-    let fixed = |d: &&Difference| FIXED.contains(&d.name.as_str());
+pub fn check(differences: &[Difference], allowed: &[String], now: &RunConfig) -> Result<()> {
+    let fixed = |d: &&Difference| is_fixed(&d.name, now);
     let refused: Vec<&Difference> =
         differences.iter().filter(|d| fixed(d) || !allowed.contains(&d.name)).collect();
     if refused.is_empty() {

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use planish_base::Result;
+use planish_base::{Error, Result};
 use planish_engine::{
-    AdapterFile, Binding, Engine, Model, ModelfileOptions, Provenance, check_exportable, modelfile,
-    write_model,
+    AdapterFile, Binding, Engine, MergeType, Model, ModelfileOptions, Provenance, check_exportable,
+    gguf_obstacle, merge, modelfile, write_model,
 };
-use planish_model::{AdapterSet, AdapterSpec, Trainable, WeightEntry};
+use planish_model::{AdapterSet, AdapterSpec, InitLora, LinearId, Role, Trainable, WeightEntry};
+use planish_tape::Param;
 
 use crate::config::{Decay, RunConfig};
 use crate::optim::{Class, Target, Tensor};
@@ -15,6 +16,7 @@ use crate::run_dir::RunDir;
 use crate::trainer::Trainer;
 
 /// What is trained.
+#[allow(clippy::large_enum_variant)] // a run has one
 pub(crate) enum Recipe {
     /// Pairs of small matrices (Hu et al., 2022); the base keeps its file's bytes.
     Lora {
@@ -43,7 +45,14 @@ impl Recipe {
             return Ok(Recipe::Full);
         }
         let spec = config.adapter()?;
-        let set = AdapterSet::init(&mut engine.backend, &engine.model.spec, &spec, config.seed)?;
+        if let (Some(why), None) = (obstacle(&engine.model, &spec), &engine.model.gguf) {
+            let path = engine.model.path.display();
+            let message =
+                format!("{path}: its adapter must be merged, since llama.cpp cannot apply it: {why}");
+            return Err(Error::input("base", message).with_hint("start from a GGUF file"));
+        }
+        let set =
+            AdapterSet::init(&mut engine.backend, &engine.model.spec, &engine.params, &spec, config.seed)?;
         Ok(Recipe::Lora { spec, set })
     }
 
@@ -65,32 +74,56 @@ impl Recipe {
         }
     }
 
+    /// What the user should know of the files that the run will write.
+    pub fn note(&self, engine: &Engine) -> Option<String> {
+        let Recipe::Lora { spec, .. } = self else { return None };
+        let why = obstacle(&engine.model, spec)?;
+        Some(format!(
+            "llama.cpp cannot apply the adapter: {why}. The weights are written as base and adapter merged, and \
+             the adapter alone as a PEFT directory"
+        ))
+    }
+
     /// Every trained tensor, with the weight decay that applies to it.
     pub fn targets(&self, engine: &Engine, config: &RunConfig) -> Vec<Target> {
-        let target = |name: String, param: planish_tape::Param| {
+        let target = |name: String, param: Param, class: Class, rate: f32| {
             let spared = config.decay == Decay::Matrices && param.view.rows == 1;
             let weight_decay = if spared { 0.0 } else { config.weight_decay as f32 };
-            Target { class: class(&name), name, param, weight_decay }
+            Target { class, name, param, weight_decay, rate }
         };
         match self {
             Recipe::Lora { set, .. } => set
                 .pairs()
-                .flat_map(|(id, pair)| [(id, "a", pair.a), (id, "b", pair.b)])
-                .map(|(id, half, p)| target(format!("blk.{}.{}.lora_{half}", id.layer, id.role.name()), p))
+                .flat_map(|(id, pair)| {
+                    let magnitude = pair.magnitude.map(|m| (Half::Magnitude, m.m));
+                    let halves = [(Half::A, pair.a), (Half::B, pair.b)].into_iter().chain(magnitude);
+                    halves.map(move |(half, p)| (id, half, p))
+                })
+                .map(|(id, half, p)| {
+                    let name = format!("{id}.lora_{}", half.name());
+                    target(name, p, half.class(id.role), half.rate(id.role, config.b_rate()))
+                })
                 .collect(),
-            Recipe::Full => engine.params.trainable().map(|n| target(n.name.clone(), n.param)).collect(),
+            Recipe::Full => engine
+                .params
+                .trainable()
+                .map(|n| target(n.name.clone(), n.param, class(&n.name), 1.0))
+                .collect(),
         }
     }
 
-    /// The adapter GGUF, or the whole model.
+    /// The adapter GGUF, or the whole model: the trained one, or base and adapter where llama.cpp could not apply that.
     ///
     /// # Errors
     /// Those of writing files, and for a value that is not finite.
     pub fn write_weights(&self, engine: &Engine, path: &Path) -> Result<()> {
         match self {
             Recipe::Lora { spec, set } => {
-                let file = AdapterFile::from_set(engine, set, spec);
-                file.write_gguf(&engine.model, path, &Provenance::default())
+                let (file, model) = (AdapterFile::from_set(engine, set, spec), &engine.model);
+                match obstacle(model, spec) {
+                    None => file.write_gguf(model, path, &Provenance::default()),
+                    Some(_) => merge(model, &[(file, 1.0)], path, MergeType::Same).map(|_| ()),
+                }
             }
             Recipe::Full => write_model(engine, path),
         }
@@ -107,8 +140,10 @@ impl Recipe {
         // The base may lie anywhere, and its path is absolute; the weights lie in the run.
         let base = model.path.to_string_lossy();
         let (from, adapter) = match self {
-            Recipe::Lora { .. } => (base.as_ref(), Some(weights.as_str())),
-            Recipe::Full => (weights.as_str(), None),
+            Recipe::Lora { spec, .. } if obstacle(model, spec).is_none() => {
+                (base.as_ref(), Some(weights.as_str()))
+            }
+            _ => (weights.as_str(), None),
         };
         let options = ModelfileOptions { from, adapter, num_ctx: model.spec.context };
         dir.write_text("Modelfile", &modelfile(model, &options)?)?;
@@ -122,8 +157,24 @@ impl Recipe {
     pub fn export_bytes(&self, trainer: &Trainer) -> u64 {
         let spans = trainer.weights().into_iter().map(|(_, v)| v.span());
         match self {
-            Recipe::Lora { .. } => 2 * spans.sum::<u64>(),
+            Recipe::Lora { spec, .. } => 2 * written_ranks(spec) * spans.sum::<u64>(),
             Recipe::Full => spans.max().unwrap_or(0),
+        }
+    }
+
+    /// Bytes on the disk of the weights that others load, at most.
+    pub fn weights_bytes(&self, engine: &Engine, trained: u64) -> u64 {
+        let (model, spec) = (
+            &engine.model,
+            match self {
+                Recipe::Lora { spec, .. } => spec,
+                Recipe::Full => return 4 * trained,
+            },
+        );
+        match obstacle(model, spec) {
+            None => 4 * written_ranks(spec) * trained,
+            // Of types that are not written, matrices become Q8_0; a head of its own may come.
+            Some(_) => model.weight_bytes() + 9 * model.spec.parameters() / 8,
         }
     }
 
@@ -139,15 +190,13 @@ impl Recipe {
             return Ok(entries.map(tensor).collect());
         }
         let adapter = config.adapter()?;
-        let pair = |id| {
-            let (out, input) = model.spec.linear_shape(id);
-            [(adapter.rank, input), (out, adapter.rank)].map(|(rows, cols)| Tensor {
-                rows,
-                cols,
-                class: Class::Map,
-            })
+        let pair = |id: LinearId| {
+            let ((out, input), rank) = (model.spec.linear_shape(id), adapter.rank(id.role));
+            let magnitude = adapter.dora.then_some((Half::Magnitude, 1, out));
+            let halves = [(Half::A, rank, input), (Half::B, out, rank)].into_iter().chain(magnitude);
+            halves.map(move |(half, rows, cols)| Tensor { rows, cols, class: half.class(id.role) })
         };
-        Ok(model.spec.linears(&adapter.targets).into_iter().flat_map(pair).collect())
+        Ok(adapter.maps(&model.spec)?.into_iter().flat_map(pair).collect())
     }
 
     /// Values that a run trains, before anything is loaded.
@@ -157,6 +206,51 @@ impl Recipe {
         }
         Ok(Self::tensors(model, config)?.iter().map(|t| t.elements() as u64).sum())
     }
+}
+
+/// A trained part of an adapter's pair.
+#[derive(Clone, Copy)]
+enum Half {
+    A,
+    B,
+    Magnitude,
+}
+
+impl Half {
+    fn name(self) -> &'static str {
+        match self {
+            Half::A => "a",
+            Half::B => "b",
+            Half::Magnitude => "magnitude",
+        }
+    }
+
+    /// B of a table has a row for each token.
+    fn class(self, role: Role) -> Class {
+        match self {
+            Half::B if role.is_table() => Class::Table,
+            _ => Class::Map,
+        }
+    }
+
+    /// Its learning rate, given that of B. As in PEFT, magnitudes go with B; the pair of the
+    /// embedding, whose input has no width, has the usual rate.
+    fn rate(self, role: Role, b_rate: f32) -> f32 {
+        match self {
+            Half::B | Half::Magnitude if role != Role::Embed => b_rate,
+            _ => 1.0,
+        }
+    }
+}
+
+/// Why llama.cpp could not apply an adapter of this shape, if so.
+fn obstacle(model: &Model, spec: &AdapterSpec) -> Option<&'static str> {
+    gguf_obstacle(model.spec.tied, spec.dora, &|role| spec.targets.contains(&role))
+}
+
+/// Ranks in an adapter's file for each that is trained.
+fn written_ranks(spec: &AdapterSpec) -> u64 {
+    if spec.init == InitLora::Pissa { 2 } else { 1 }
 }
 
 /// What a tensor of the model is, by its GGUF name.

@@ -55,6 +55,9 @@ impl Run {
         let prompt = data.sample_prompt(&config, &model)?;
         let options = options(&config, &data, model.spec.context, prompt.len())?;
         let mut engine = Engine::new(model, options)?;
+        if let Some(alpha) = config.neftune {
+            engine.set_noise(alpha)?;
+        }
         let recipe = Recipe::new(&mut engine, &config)?;
         let targets = recipe.targets(&engine, &config);
         let settings = config.optim_settings()?;

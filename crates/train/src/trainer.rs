@@ -158,7 +158,7 @@ impl Trainer {
         // Makes sums of losses and gradients means over the trained tokens of the whole step.
         let normaliser = (1.0 / trained_tokens(sequences).max(1) as f64) as f32;
         for (i, micro) in sequences.chunks(self.micro_batch).enumerate() {
-            for key in adapters.iter().filter_map(|a| a.dropout_key()) {
+            for key in adapters.iter().filter_map(|a| a.dropout_key()).chain(engine.noise_key()) {
                 let words = [seed as u32, (seed >> 32) as u32, step as u32, i as u32];
                 engine.backend.upload_u32(&key, &words);
             }

@@ -150,7 +150,8 @@ impl Training<'_> {
             return Ok(());
         }
         let run = &self.run;
-        let needed = run.plan.disk.checkpoint_bytes + 4 * run.plan.trained_parameters;
+        let weights = run.recipe.weights_bytes(&run.engine, run.plan.trained_parameters);
+        let needed = run.plan.disk.checkpoint_bytes + weights;
         self.dir.check_space(needed)?;
         if self.saved != Some(step) {
             let path = self.dir.checkpoint(step);

@@ -147,6 +147,9 @@ pub fn tune(
     run.plan.model = made;
     run.data.warnings().for_each(|text| observer.warning(text));
     run.plan.disk = disk(&run, start.out());
+    if let Some(note) = run.recipe.note(&run.engine) {
+        observer.warning(&note);
+    }
     let state = match start.checkpoint() {
         Some(c) => c.state.clone(),
         None => {
@@ -194,14 +197,14 @@ fn go_on(run: &mut Run, resumed: Resumed, allow: &[String], observer: &mut dyn O
     resumed.warnings.iter().for_each(|text| observer.warning(text));
     if let Some(c) = &resumed.checkpoint {
         let differences = identity::differences((&c.config, &c.identity), (&run.config, &run.identity));
-        identity::check(&differences, allow)?;
+        identity::check(&differences, allow, &run.config)?;
         c.restore(&mut run.engine, &mut run.trainer)?;
     }
     Ok(resumed.dir)
 }
 
 fn disk(run: &Run, out: &Path) -> Disk {
-    let weights = 4 * run.plan.trained_parameters;
+    let weights = run.recipe.weights_bytes(&run.engine, run.plan.trained_parameters);
     let checkpoint_bytes = checkpoint::size(&run.trainer);
     // Beside each checkpoint the weights as GGUF, and once those of the best evaluation and the PEFT directory.
     let needed_bytes = (run.config.keep as u64 + 1) * (checkpoint_bytes + weights) + 2 * weights;

@@ -36,8 +36,13 @@ impl Full {
             precision: Precision::F32,
         };
         let mut engine = Engine::new(Model::open(&path).unwrap(), options).unwrap();
-        let target =
-            |name: &str, param| Target { name: name.into(), param, class: Class::Map, weight_decay: 0.0 };
+        let target = |name: &str, param| Target {
+            name: name.into(),
+            param,
+            class: Class::Map,
+            weight_decay: 0.0,
+            rate: 1.0,
+        };
         let targets: Vec<Target> = engine.params.trainable().map(|n| target(&n.name, n.param)).collect();
         let optim = of(optimizer).unwrap();
         let state = OptimState::new(&mut engine.backend, optim, optim.usual, &targets).unwrap();

@@ -36,16 +36,28 @@ impl Run {
         // Weights of our own, since mapped ones cannot be written to.
         common::write_model(&path, TypeId::F16);
         let mut engine = common::engine(&path, Trainable::Everything, 2);
-        let adapter =
-            AdapterSpec { rank: 4, alpha: 8.0, rslora: false, targets: ROLES.to_vec(), dropout: 0.0 };
+        let adapter = AdapterSpec {
+            rank: 4,
+            alpha: 8.0,
+            rslora: false,
+            targets: ROLES.to_vec(),
+            dropout: 0.0,
+            ..AdapterSpec::default()
+        };
         let spec = engine.model.spec.clone();
-        let set = AdapterSet::init(&mut engine.backend, &spec, &adapter, 3).unwrap();
+        let set = AdapterSet::init(&mut engine.backend, &spec, &engine.params, &adapter, 3).unwrap();
         let params = set.pairs().flat_map(|(_, p)| [p.a, p.b]).collect::<Vec<_>>();
         let base = engine.params.trainable().map(|n| n.param);
         let targets: Vec<Target> = base
             .chain(params)
             .enumerate()
-            .map(|(i, param)| Target { name: i.to_string(), param, class: Class::Map, weight_decay: 0.0 })
+            .map(|(i, param)| Target {
+                name: i.to_string(),
+                param,
+                class: Class::Map,
+                weight_decay: 0.0,
+                rate: 1.0,
+            })
             .collect();
         let state = OptimState::new(&mut engine.backend, optim, optim.usual, &targets).unwrap();
         let trainer = Trainer::new(&mut engine, targets, state, 1.0, 2).unwrap();

@@ -60,22 +60,33 @@ fn gradient(k: usize, n: usize, t: u64) -> Vec<f32> {
 
 /// The four tensors after twenty steps.
 fn steps(case: &Case, optim: &'static Optim, threads: usize) -> Vec<Vec<f32>> {
+    steps_at(case, optim, threads, case.lr, [1.0; TENSORS.len()])
+}
+
+/// With this highest learning rate, and multiples of it for the tensors.
+fn steps_at(
+    case: &Case,
+    optim: &'static Optim,
+    threads: usize,
+    lr: f64,
+    rates: [f32; TENSORS.len()],
+) -> Vec<Vec<f32>> {
     let mut backend = CpuBackend::new(Isa::detect(), threads).unwrap();
     let mut view = |rows: usize, cols: usize| {
         View::new(backend.alloc((rows * cols * 4) as u64).unwrap(), 0, rows, cols, TypeId::F32)
     };
-    let target = |(name, rows, cols, class): (&str, usize, usize, Class)| {
+    let target = |((name, rows, cols, class), rate): ((&str, usize, usize, Class), f32)| {
         let param = Param { view: view(rows, cols), grad: Some(view(rows, cols)) };
-        Target { name: name.into(), param, class, weight_decay: 0.1 }
+        Target { name: name.into(), param, class, weight_decay: 0.1, rate }
     };
-    let targets: Vec<Target> = TENSORS.into_iter().map(target).collect();
+    let targets: Vec<Target> = TENSORS.into_iter().zip(rates).map(target).collect();
     let settings = OptimSettings { nesterov: case.settings.nesterov, ..optim.usual };
     let state = OptimState::new(&mut backend, optim, settings, &targets).unwrap();
     for (k, t) in targets.iter().enumerate() {
         backend.upload_f32(&t.param.view, &start(k, t.param.view.elements()));
     }
     for t in 1..=STEPS {
-        let lr = case.lr * (t as f64 / 5.0).min(1.0);
+        let lr = lr * (t as f64 / 5.0).min(1.0);
         state.begin(&mut backend, lr, t);
         for (k, target) in targets.iter().enumerate() {
             backend.upload_f32(&target.param.grad.unwrap(), &gradient(k, target.param.view.elements(), t));
@@ -121,21 +132,45 @@ fn bits_do_not_depend_on_the_number_of_threads() {
     }
 }
 
+/// As a group of parameters with its own rate in PyTorch: a tensor at four times the rate has the bits of a run at four
+/// times the rate, whatever its neighbours have.
+#[test]
+fn a_tensor_may_have_its_own_learning_rate() {
+    for case in &cases() {
+        let optim = of(&case.optimizer).unwrap();
+        let [once, fourfold] = [1.0, 4.0].map(|factor| steps_at(case, optim, 2, factor * case.lr, [1.0; 4]));
+        let mixed = steps_at(case, optim, 2, case.lr, [4.0, 1.0, 1.0, 4.0]);
+        let name = &case.optimizer;
+        assert!(once.iter().zip(&fourfold).all(|(a, b)| a != b), "{name}: the rate must matter");
+        for (k, want) in [&fourfold[0], &once[1], &once[2], &fourfold[3]].into_iter().enumerate() {
+            assert!(mixed[k] == *want, "{name}: {}", TENSORS[k].0);
+        }
+    }
+}
+
 /// Trains an adapter on the tiny model for 200 steps and gives the losses.
 fn trained(optim: &'static Optim, lr: f64) -> Vec<f64> {
     let dir = tempfile::TempDir::new().unwrap();
     let model = dir.path().join("tiny.gguf");
     common::write_model(&model, TypeId::Q8_0);
     let mut engine = common::engine(&model, Trainable::Nothing, 1);
-    let adapter = AdapterSpec { rank: 8, alpha: 16.0, rslora: false, targets: ROLES.to_vec(), dropout: 0.0 };
+    let adapter = AdapterSpec {
+        rank: 8,
+        alpha: 16.0,
+        rslora: false,
+        targets: ROLES.to_vec(),
+        dropout: 0.0,
+        ..AdapterSpec::default()
+    };
     let spec = engine.model.spec.clone();
-    let set = AdapterSet::init(&mut engine.backend, &spec, &adapter, 3).unwrap();
+    let set = AdapterSet::init(&mut engine.backend, &spec, &engine.params, &adapter, 3).unwrap();
     let params = set.pairs().flat_map(|(_, p)| [p.a, p.b]);
     let target = |(i, param): (usize, Param)| Target {
         name: i.to_string(),
         param,
         class: Class::Map,
         weight_decay: 0.01,
+        rate: 1.0,
     };
     let targets: Vec<Target> = params.enumerate().map(target).collect();
     let state = OptimState::new(&mut engine.backend, optim, optim.usual, &targets).unwrap();

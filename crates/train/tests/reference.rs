@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use planish_compute::{Backend, Isa};
 use planish_engine::{Engine, EngineOptions, Model, Precision};
-use planish_model::{AdapterSet, AdapterSpec, ROLES, Role, Trainable};
+use planish_model::{AdapterSet, AdapterSpec, PairValues, ROLES, Role, Trainable};
 use planish_store::safetensors::SafeTensors;
 use planish_testkit::files::needed;
 use planish_text::Example;
@@ -44,14 +44,20 @@ fn batches(v: &Value) -> Vec<Vec<Example>> {
 fn full_targets(engine: &Engine, decay: f32) -> Vec<Target> {
     let trainable = engine.params.trainable();
     trainable
-        .map(|n| Target { name: n.name.clone(), param: n.param, class: Class::Map, weight_decay: decay })
+        .map(|n| Target {
+            name: n.name.clone(),
+            param: n.param,
+            class: Class::Map,
+            weight_decay: decay,
+            rate: 1.0,
+        })
         .collect()
 }
 
 fn adapter_targets(set: &AdapterSet, decay: f32) -> Vec<Target> {
     let params = set.pairs().flat_map(|(_, p)| [p.a, p.b]);
     params
-        .map(|param| Target { name: String::new(), param, class: Class::Map, weight_decay: decay })
+        .map(|param| Target { name: String::new(), param, class: Class::Map, weight_decay: decay, rate: 1.0 })
         .collect()
 }
 
@@ -119,7 +125,8 @@ fn lora_steps_of_smollm2() {
             let a: Vec<f32> =
                 data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
             let b = vec![0f32; engine.model.spec.linear_shape(id).0 * rank];
-            set.insert(&mut engine.backend, id, &a, &b, rank, 2.0, true).unwrap();
+            let values = PairValues { rank, a: &a, b: &b, scale: 2.0, magnitude: None };
+            set.insert(&mut engine.backend, id, &values, true).unwrap();
         }
         let targets = adapter_targets(&set, curve["weight_decay"].as_f64().unwrap() as f32);
         follow(&mut engine, Some(&set), targets, curve, &data, 1e-3);
@@ -138,7 +145,14 @@ fn ragged_examples() -> Vec<Example> {
 }
 
 fn adapter() -> AdapterSpec {
-    AdapterSpec { rank: 4, alpha: 8.0, rslora: false, targets: ROLES.to_vec(), dropout: 0.1 }
+    AdapterSpec {
+        rank: 4,
+        alpha: 8.0,
+        rslora: false,
+        targets: ROLES.to_vec(),
+        dropout: 0.1,
+        ..AdapterSpec::default()
+    }
 }
 
 #[test]
@@ -173,7 +187,7 @@ fn threads_do_not_change_a_bit() {
     for threads in [1, 2, 3, 8] {
         let mut engine = load(&golden("tied_gqa"), Trainable::Nothing, threads, 256);
         let spec = engine.model.spec.clone();
-        let set = AdapterSet::init(&mut engine.backend, &spec, &adapter(), 3).unwrap();
+        let set = AdapterSet::init(&mut engine.backend, &spec, &engine.params, &adapter(), 3).unwrap();
         let targets = adapter_targets(&set, 0.01);
         let mut trainer = trainer(&mut engine, targets, 1.0, 3);
         let mut losses = Vec::new();

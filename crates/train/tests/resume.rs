@@ -35,13 +35,20 @@ impl Run {
     fn new(model: &Path, optim: &'static Optim, full: bool) -> Run {
         let trainable = if full { Trainable::Everything } else { Trainable::Nothing };
         let mut engine = common::engine(model, trainable, 1);
-        let adapter =
-            AdapterSpec { rank: 4, alpha: 8.0, rslora: false, targets: ROLES.to_vec(), dropout: 0.1 };
+        let adapter = AdapterSpec {
+            rank: 4,
+            alpha: 8.0,
+            rslora: false,
+            targets: ROLES.to_vec(),
+            dropout: 0.1,
+            ..AdapterSpec::default()
+        };
         let spec = engine.model.spec.clone();
-        let set = (!full).then(|| AdapterSet::init(&mut engine.backend, &spec, &adapter, 3).unwrap());
+        let set = (!full)
+            .then(|| AdapterSet::init(&mut engine.backend, &spec, &engine.params, &adapter, 3).unwrap());
         let target = |name: String, param| {
             let class = if name.starts_with("token_embd") { Class::Table } else { Class::Map };
-            Target { name, param, class, weight_decay: 0.01 }
+            Target { name, param, class, weight_decay: 0.01, rate: 1.0 }
         };
         let targets: Vec<Target> = match &set {
             Some(set) => set

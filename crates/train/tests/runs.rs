@@ -158,6 +158,40 @@ fn a_full_run_resumes_bit_for_bit_twice() {
 }
 
 #[test]
+fn runs_with_every_option_resume_bit_for_bit_twice() {
+    let rows: [fn(&mut RunConfig); 5] = [
+        |c| (c.dora, c.loraplus_ratio) = (true, Some(4.0)),
+        |c| c.init_lora = "pissa".into(),
+        |c| {
+            (c.targets, c.layers) = ("q,down,embed,output".into(), Some("1".into()));
+            (c.rank_pattern, c.alpha_pattern) = ([("q".into(), 2)].into(), [("embed".into(), 3.0)].into());
+        },
+        |c| c.neftune = Some(5.0),
+        |c| (c.full, c.neftune) = (true, Some(5.0)),
+    ];
+    for row in rows {
+        let mut place = Place::new();
+        row(&mut place.config);
+        interrupted_equals_uninterrupted(&place);
+    }
+}
+
+/// What pairs began as is computed again from these.
+#[test]
+fn a_run_that_began_from_singular_values_cannot_go_on_with_another_start() {
+    let mut place = Place::new();
+    place.config.init_lora = "pissa".into();
+    place.cancelled("run", 4);
+    for (name, config) in [
+        ("alpha", RunConfig { alpha: 4.0, ..place.config.clone() }),
+        ("seed", RunConfig { seed: 9, ..place.config.clone() }),
+    ] {
+        let error = place.resume(&config, "run", &[name], &mut Watcher::default()).unwrap_err();
+        assert!(error.code() == "resume" && error.to_string().contains(name), "{error}");
+    }
+}
+
+#[test]
 fn another_run_is_refused_with_a_list() {
     let place = Place::new();
     place.cancelled("run", 4);

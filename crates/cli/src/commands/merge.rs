@@ -114,6 +114,7 @@ fn object(args: &Args, report: &MergeReport, losses: Option<&Losses>) -> Value {
         "out": args.out.display().to_string(),
         "bytes": report.bytes,
         "touched": touched.collect::<Vec<_>>(),
+        "untied": report.untied,
         "fallbacks": fallbacks.collect::<Vec<_>>(),
         "loss": losses.map(|l| {
             json!({"base": l.base.loss(), "adapted": l.adapted.loss(), "merged": l.merged.loss()})
@@ -133,6 +134,11 @@ fn print(args: &Args, report: &MergeReport, losses: Option<&Losses>, out: &mut O
     ))?;
     if most < 1e-6 {
         output::note("warning: the adapters change almost nothing; they may not have been trained");
+    }
+    if report.untied {
+        output::note(
+            "note: the base had one matrix as embedding and head; the adapters change them apart, so the file has two",
+        );
     }
     for f in &report.fallbacks {
         let (name, got, wanted) = (&f.name, f.got.name(), f.wanted.name());

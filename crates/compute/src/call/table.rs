@@ -1,5 +1,4 @@
-//! The calls of passes, each with what it reads, what it writes, and its formula; those of optimizers follow from
-//! `update.rs`.
+//! The calls of passes: what each reads and writes, and its formula; those of optimizers follow from `update.rs`.
 
 use super::{Activation, Along, Direction, Heads, Product, RopeStyle, Store, Views};
 use crate::view::View;
@@ -406,6 +405,76 @@ with_updates! {
             /// Which dropout of the model this is; two never share a mask.
             stream: u32,
         }
+    }
+    /// x += uniform noise of +-alpha / sqrt(rows of the segment * width), a function of the key (Jain et al., 2023).
+    Noise {
+        reads {
+            /// As in [`Dropout`].
+            key: View,
+            /// As in [`Attend`].
+            segments: View,
+        }
+        writes {
+            /// [n, width], in place.
+            x: View,
+        }
+        consts {
+            /// Its strength.
+            alpha: f32,
+        }
+    }
+    /// `norms[i]` = the norm of row i of w + scale * b a (Liu et al., 2024).
+    RowNorms {
+        reads {
+            /// [out, in], any type.
+            w: View,
+            /// [rank, in].
+            a: View,
+            /// [out, rank].
+            b: View,
+        }
+        writes {
+            /// [1, out].
+            norms: View,
+        }
+        consts {
+            /// Factor on the product.
+            scale: f32,
+        }
+    }
+    /// y = x * (magnitude / norms) + bias, column by column; a quotient with a norm of 0 is 0.
+    Rescale {
+        reads {
+            /// [n, out].
+            x: View,
+            /// [1, out].
+            magnitude: View,
+            /// [1, out].
+            norms: View,
+            /// [1, out].
+            bias: Option<View>,
+        }
+        writes {
+            /// Like x.
+            y: View,
+        }
+        consts {}
+    }
+    /// The gradient of [`Rescale`] for the magnitude: dm += (sum over rows of dy * x, in order) / norms.
+    MagnitudeBack {
+        reads {
+            /// Like x.
+            dy: View,
+            /// [n, out].
+            x: View,
+            /// [1, out].
+            norms: View,
+        }
+        writes {
+            /// [1, out], added to.
+            dmagnitude: View,
+        }
+        consts {}
     }
     /// `out[i]` = sum of the squares of block i of x, in double precision; blocks of [`super::SUM_BLOCK`] elements.
     SumSquares {

@@ -14,6 +14,7 @@ const PATTERN_BYTES: usize = 1 << 20;
 pub(super) struct Config {
     pub(super) base: Option<String>,
     pub(super) rslora: bool,
+    pub(super) dora: bool,
     pub(super) alpha: f64,
     /// None: the tensors say it.
     pub(super) rank: Option<usize>,
@@ -37,6 +38,7 @@ impl Config {
         Ok(Config {
             base: o.get("base_model_name_or_path").and_then(Value::as_str).map(str::to_string),
             rslora: flag(o, "use_rslora"),
+            dora: flag(o, "use_dora"),
             alpha: match o.get("lora_alpha") {
                 None | Some(Value::Null) => DEFAULT_ALPHA,
                 Some(v) => number(v, "lora_alpha")?,
@@ -96,13 +98,20 @@ fn refuse_unsupported(o: &Map<String, Value>) -> Result<()> {
     }
     let merge = "merge it into its base with peft (merge_and_unload), and convert the result";
     let flags = [
-        ("use_dora", "it is a DoRA adapter, which rescales whole matrices"),
         ("lora_bias", "it has biases on B"),
         ("fan_in_fan_out", "its matrices are transposed (`fan_in_fan_out`)"),
         ("use_qalora", "it is a QA-LoRA adapter"),
     ];
     if let Some((_, why)) = flags.into_iter().find(|(key, _)| flag(o, key)) {
         return Err(refuse(why, merge));
+    }
+    // These starts take a part of the base away, and the adapter is meant for what remains.
+    let changing = ["pissa", "olora", "corda", "loftq", "lora_ga"];
+    let start = o.get("init_lora_weights").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
+    if changing.iter().any(|name| start.starts_with(name)) {
+        let why = format!("it belongs to a base that its start changed (`init_lora_weights` is `{start}`)");
+        let hint = "save it with peft's path_initial_model_for_weight_conversion, which makes it one of the base itself";
+        return Err(refuse(why, hint));
     }
     let filled = |key: &str| match o.get(key) {
         None | Some(Value::Null) => false,
@@ -166,7 +175,8 @@ mod tests {
     #[test]
     fn what_would_compute_something_else_is_refused_with_a_hint() {
         let cases = [
-            json!({"use_dora": true}),
+            json!({"init_lora_weights": "pissa_niter_4"}),
+            json!({"init_lora_weights": "olora"}),
             json!({"lora_bias": true}),
             json!({"fan_in_fan_out": true}),
             json!({"modules_to_save": ["lm_head"]}),
@@ -183,7 +193,7 @@ mod tests {
             assert_eq!(Config::parse(&json).map(|_| ()).unwrap_err().code(), "adapter", "{json}");
         }
         assert!(
-            Config::parse(&json!({"modules_to_save": [], "use_dora": null, "unheard": {"of": 1}})).is_ok()
+            Config::parse(&json!({"modules_to_save": [], "use_dora": null, "init_lora_weights": "gaussian", "unheard": {"of": 1}})).is_ok()
         );
     }
 }

@@ -1,17 +1,21 @@
 //! Adapter GGUF files as llama.cpp reads them: `general.type` = adapter, `adapter.type` = lora,
-//! `adapter.lora.alpha`, and for each adapted matrix `NAME.weight.lora_a` [in, r] and `NAME.weight.lora_b` [r, out].
+//! `adapter.lora.alpha`, and for each adapted matrix `NAME.weight.lora_a` [in, r] and `NAME.weight.lora_b` [r, out]. Of
+//! the embedding lora_a is [r, vocabulary], since it is looked up, and lora_b [r, width].
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use planish_base::{Error, Result, TypeId};
 use planish_compute::Isa;
 use planish_compute::quant::Quant;
+use planish_model::Role;
 use planish_store::fs;
 use planish_store::gguf::{Gguf, Metadata, OwnedValue, TensorInfo, Writer};
 
 use super::{
     AdapterFile, BaseInfo, HostPair, Provenance, Raw, base_name, gguf_order, gguf_scale, reorder, same,
+    transposed,
 };
 use crate::model::Model;
 
@@ -19,6 +23,8 @@ use crate::model::Model;
 const BASE_HASH: &str = "planish.base.sha256";
 /// How the factor was stated, for PEFT directories written from this file.
 const RSLORA: &str = "planish.adapter.rslora";
+
+const EMBEDDING: &str = "token_embd";
 
 /// Types that llama.cpp loads in adapters.
 const TYPES: [TypeId; 4] = [TypeId::F32, TypeId::F16, TypeId::BF16, TypeId::Q8_0];
@@ -42,7 +48,7 @@ pub(super) fn read(gguf: &Gguf) -> Result<Raw> {
             let message = format!("tensor `{name}.weight.{missing}` is missing, its other half is there");
             return Err(Error::input("adapter", message).with_hint("the file is incomplete; write it again"));
         };
-        pairs.insert(name.to_string(), pair(gguf, alpha, a, b)?);
+        pairs.insert(name.to_string(), pair(gguf, alpha, name == EMBEDDING, a, b)?);
     }
     if pairs.is_empty() {
         return Err(Error::input("adapter", "the adapter has no tensors"));
@@ -82,18 +88,24 @@ fn split_name(name: &str) -> Result<(&str, usize)> {
     })
 }
 
-fn pair(gguf: &Gguf, alpha: f32, a: &TensorInfo, b: &TensorInfo) -> Result<HostPair> {
+fn pair(gguf: &Gguf, alpha: f32, embedding: bool, a: &TensorInfo, b: &TensorInfo) -> Result<HostPair> {
     let rank = match (&a.dims[..], &b.dims[..]) {
-        ([_, r], [rank, _]) if r == rank => *rank as usize,
+        ([r, _], [rank, _]) if embedding && r == rank => *rank as usize,
+        ([_, r], [rank, _]) if !embedding && r == rank => *rank as usize,
         _ => {
+            let expected = if embedding { "[rank, vocabulary]" } else { "[in, rank]" };
             let message = format!(
-                "tensors `{}` {:?} and `{}` {:?} are not a pair, expected [in, rank] and [rank, out]",
+                "tensors `{}` {:?} and `{}` {:?} are not a pair, expected {expected} and [rank, out]",
                 a.name, a.dims, b.name, b.dims
             );
-            return Err(Error::input("adapter", message));
+            return Err(Error::input("adapter", message).with_hint("the file is damaged; write it again"));
         }
     };
-    Ok(HostPair { rank, a: values(gguf, a)?, b: values(gguf, b)?, scale: gguf_scale(alpha, rank) })
+    let (mut a, mut b) = (values(gguf, a)?, values(gguf, b)?);
+    if embedding {
+        (a, b) = (transposed(&b, rank), a);
+    }
+    Ok(HostPair { rank, a, b, scale: gguf_scale(alpha, rank), magnitude: None })
 }
 
 fn values(gguf: &Gguf, t: &TensorInfo) -> Result<Vec<f32>> {
@@ -132,14 +144,21 @@ pub(super) fn write(file: &AdapterFile, model: &Model, path: &Path, provenance: 
     for (key, value) in &provenance.keys {
         writer.set(key, value.clone());
     }
-    let mut data = Vec::new();
+    let mut data: Vec<Cow<[f32]>> = Vec::new();
     for (&id, p) in &file.pairs {
         let name = model.arch.linear_name(id);
         let (rank, input, out) = (p.rank as u64, p.inputs() as u64, p.outputs() as u64);
-        writer.tensor(&format!("{name}.weight.lora_a"), &[input, rank], TypeId::F32)?;
-        writer.tensor(&format!("{name}.weight.lora_b"), &[rank, out], TypeId::F32)?;
         let b = reorder(model, id, folded(file.alpha, p), model.spec.rope.style, gguf_order(model));
-        data.extend([std::borrow::Cow::Borrowed(&p.a), std::borrow::Cow::Owned(b)]);
+        let (a_dims, b_dims) = match id.role {
+            Role::Embed => ([rank, out], [rank, input]),
+            _ => ([input, rank], [rank, out]),
+        };
+        writer.tensor(&format!("{name}.weight.lora_a"), &a_dims, TypeId::F32)?;
+        writer.tensor(&format!("{name}.weight.lora_b"), &b_dims, TypeId::F32)?;
+        match id.role {
+            Role::Embed => data.extend([b.into(), transposed(&p.a, p.inputs()).into()]),
+            _ => data.extend([Cow::Borrowed(&p.a[..]), b.into()]),
+        }
     }
     writer.write(path, |i, sink| {
         let bytes: Vec<u8> = data[i].iter().flat_map(|v| v.to_le_bytes()).collect();

@@ -19,9 +19,13 @@ use std::path::Path;
 use planish_base::{Error, Result};
 use planish_compute::Backend;
 use planish_compute::call::RopeStyle;
-use planish_model::{AdapterSet, AdapterSpec, LinearId, ROLES, Role, halve_rows, interleave_rows};
+use planish_model::{
+    AdapterSet, AdapterSpec, InitLora, LinearId, Pair, PairValues, ROLES, Role, TABLES, halve_rows,
+    interleave_rows,
+};
 use planish_store::fs;
 use planish_store::gguf::{Gguf, OwnedValue};
+use planish_tape::Param;
 
 use crate::engine::Engine;
 use crate::model::Model;
@@ -29,7 +33,7 @@ use crate::model::Model;
 /// Relative difference within which two factors are the same: they went through a few roundings to f32.
 const SAME_SCALE: f64 = 1e-6;
 
-/// One pair: the adapted map computes W x + scale B A x.
+/// One pair: the adapted matrix is W + scale B A, the embedding too; B has a row for each row of W.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostPair {
     /// Rows of A, columns of B.
@@ -40,6 +44,8 @@ pub struct HostPair {
     pub b: Vec<f32>,
     /// The factor.
     pub scale: f32,
+    /// [out]: what the norms of the rows of W + scale B A are brought to (DoRA).
+    pub magnitude: Option<Vec<f32>>,
 }
 
 impl HostPair {
@@ -51,6 +57,12 @@ impl HostPair {
     /// Width of the output.
     pub fn outputs(&self) -> usize {
         self.b.len() / self.rank
+    }
+
+    /// Its numbers, with this factor on the scale.
+    fn values(&self, user_scale: f32) -> PairValues<'_> {
+        let (a, b, magnitude) = (&self.a, &self.b, self.magnitude.as_deref());
+        PairValues { rank: self.rank, a, b, scale: self.scale * user_scale, magnitude }
     }
 }
 
@@ -122,7 +134,7 @@ impl AdapterFile {
     ///
     /// # Errors
     /// Kind `Input`, with the path: `adapter` for an adapter of another model (architecture, names, shapes, and with
-    /// [`Binding::Strict`] the hash of the base), incomplete pairs, and what planish does not apply (DoRA, trained
+    /// [`Binding::Strict`] the hash of the base), incomplete pairs, and what planish does not apply (trained
     /// biases or whole modules, aLoRA); else those of the file formats.
     pub fn read(path: &Path, model: &Model, binding: Binding) -> Result<AdapterFile> {
         let raw = read_raw(path)?;
@@ -137,7 +149,7 @@ impl AdapterFile {
         let is_peft = fs::is_dir(path);
         let names: BTreeMap<String, LinearId> = model
             .spec
-            .linears(&ROLES)
+            .adaptable()
             .into_iter()
             .map(|id| (if is_peft { hf_module(model, id) } else { model.arch.linear_name(id) }, id))
             .collect();
@@ -153,7 +165,9 @@ impl AdapterFile {
                 );
                 return Err(other_base(message, &raw.base));
             }
-            pair.b = reorder(model, id, pair.b, order, model.spec.rope.style);
+            let style = model.spec.rope.style;
+            pair.b = reorder(model, id, pair.b, order, style);
+            pair.magnitude = pair.magnitude.map(|m| reorder(model, id, m, order, style));
             pairs.insert(id, pair);
         }
         // Last, since it may read the whole base: a base of another shape has a better message.
@@ -178,8 +192,9 @@ impl AdapterFile {
     pub fn attach(&self, engine: &mut Engine, user_scale: f32) -> Result<AdapterSet> {
         let mut set = AdapterSet::default();
         for (&id, p) in &self.pairs {
-            set.insert(&mut engine.backend, id, &p.a, &p.b, p.rank, p.scale * user_scale, false)?;
+            set.insert(&mut engine.backend, id, &p.values(user_scale), false)?;
         }
+        set.refresh(&mut engine.backend, &engine.params);
         Ok(set)
     }
 
@@ -207,34 +222,65 @@ impl AdapterFile {
                     Error::input("adapter", message).with_hint("use the adapter's --rank and --alpha")
                 );
             }
+            match (pair.magnitude, &p.magnitude) {
+                (Some(to), Some(m)) => engine.backend.upload_f32(&to.m.view, m),
+                (None, None) => {}
+                (to, _) => {
+                    let (has, wants) = if to.is_some() { ("no", "one") } else { ("a", "none") };
+                    let message = format!("the adapter has {has} magnitude at {id}, the run wants {wants}");
+                    return Err(Error::input("adapter", message)
+                        .with_hint("--dora goes with an adapter that was trained with it"));
+                }
+            }
             engine.backend.upload_f32(&pair.a.view, &p.a);
             engine.backend.upload_f32(&pair.b.view, &p.b);
         }
         Ok(())
     }
 
-    /// Takes a set from the backend.
+    /// Takes a set from the backend. A pair that began as a part of the base (PiSSA) becomes one of twice the rank, which
+    /// gives the same on the base as it is: scale (B A - B0 A0).
     pub fn from_set(engine: &Engine, set: &AdapterSet, spec: &AdapterSpec) -> AdapterFile {
-        let pairs = set
-            .pairs()
-            .map(|(id, pair)| {
-                let rank = pair.a.view.rows;
-                let a = engine.backend.download_f32(&pair.a.view);
-                let b = engine.backend.download_f32(&pair.b.view);
-                (id, HostPair { rank, a, b, scale: pair.scale })
-            })
-            .collect();
-        let alpha = file_alpha(spec.alpha, spec.rank, spec.rslora);
+        let get = |p: &Param| engine.backend.download_f32(&p.view);
+        let of = |(id, pair): (LinearId, &Pair)| {
+            let (mut rank, mut a, mut b) = (pair.a.view.rows, get(&pair.a), get(&pair.b));
+            if let Some(origin) = set.origin(id) {
+                let less: Vec<f32> = get(&origin.b).into_iter().map(|v| -v).collect();
+                b = b.chunks(rank).zip(less.chunks(rank)).flat_map(|(b, less)| [b, less].concat()).collect();
+                a.extend(get(&origin.a));
+                rank *= 2;
+            }
+            let magnitude = pair.magnitude.map(|m| get(&m.m));
+            (id, HostPair { rank, a, b, scale: pair.scale, magnitude })
+        };
+        let pairs = set.pairs().map(of).collect();
+        let halves = if spec.init == InitLora::Pissa { 2.0 } else { 1.0 };
+        let alpha = halves * file_alpha(spec.alpha, spec.rank, spec.rslora);
         let base = BaseInfo { name: Some(base_name(&engine.model)), sha256: None };
         AdapterFile { alpha, rslora: spec.rslora, pairs, base }
+    }
+
+    /// Why llama.cpp could not apply this adapter, if so: it must be merged into its base for it.
+    pub fn gguf_obstacle(&self, model: &Model) -> Option<&'static str> {
+        let has = |role| self.pairs.keys().any(|id| id.role == role);
+        gguf_obstacle(model.spec.tied, self.rescales(), &has)
+    }
+
+    /// Whether a pair has a magnitude.
+    pub fn rescales(&self) -> bool {
+        self.pairs.values().any(|p| p.magnitude.is_some())
     }
 
     /// Writes an adapter GGUF, atomically: llama.cpp's names, F32, and the hash of the base.
     ///
     /// # Errors
-    /// `adapter` when a value is not finite; those of the GGUF writer.
+    /// `adapter` when a value is not finite, or llama.cpp could not apply the adapter; those of the GGUF writer.
     pub fn write_gguf(&self, model: &Model, path: &Path, provenance: &Provenance) -> Result<()> {
         self.check_finite(model)?;
+        if let Some(why) = self.gguf_obstacle(model) {
+            return Err(Error::input("adapter", format!("llama.cpp cannot apply the adapter: {why}"))
+                .with_hint("merge it into its base with planish merge, or write a PEFT directory"));
+        }
         gguf::write(self, model, path, provenance)
     }
 
@@ -250,11 +296,14 @@ impl AdapterFile {
 
     /// The roles that any pair has, in the order of a block.
     pub fn roles(&self) -> Vec<Role> {
-        ROLES.into_iter().filter(|r| self.pairs.keys().any(|id| id.role == *r)).collect()
+        ROLES.into_iter().chain(TABLES).filter(|r| self.pairs.keys().any(|id| id.role == *r)).collect()
     }
 
     fn check_finite(&self, model: &Model) -> Result<()> {
-        let bad = |p: &HostPair| p.a.iter().chain(&p.b).any(|v| !v.is_finite()) || !p.scale.is_finite();
+        let bad = |p: &HostPair| {
+            let magnitude = p.magnitude.iter().flatten();
+            p.a.iter().chain(&p.b).chain(magnitude).any(|v| !v.is_finite()) || !p.scale.is_finite()
+        };
         match self.pairs.iter().find(|(_, p)| bad(p)) {
             None => Ok(()),
             Some((id, _)) => {
@@ -264,6 +313,40 @@ impl AdapterFile {
             }
         }
     }
+}
+
+/// Why llama.cpp could not apply an adapter of a model, if so.
+pub fn gguf_obstacle(tied: bool, rescales: bool, has: &dyn Fn(Role) -> bool) -> Option<&'static str> {
+    match (rescales, tied) {
+        (true, _) => Some("it knows no magnitudes (DoRA)"),
+        (_, true) if has(Role::Output) => {
+            Some("the model's head is its embedding, and has no name of its own")
+        }
+        (_, true) if has(Role::Embed) => {
+            Some("the model's head is its embedding, and it aborts where it applies the pair to the head")
+        }
+        _ => None,
+    }
+}
+
+/// Refuses an adapter with magnitudes beside others: what each of them means is relative to the base alone.
+///
+/// # Errors
+/// Kind `Usage`, with what to do.
+pub fn check_together<'a>(files: impl ExactSizeIterator<Item = &'a AdapterFile>) -> Result<()> {
+    if files.len() > 1 && { files }.any(AdapterFile::rescales) {
+        return Err(Error::usage(
+            "adapter",
+            "an adapter with magnitudes (DoRA) cannot be beside another one",
+        )
+        .with_hint("merge it into the base first: planish merge"));
+    }
+    Ok(())
+}
+
+/// [cols, rows] of [rows, cols].
+fn transposed(values: &[f32], cols: usize) -> Vec<f32> {
+    (0..cols).flat_map(|c| values.iter().skip(c).step_by(cols).copied()).collect()
 }
 
 /// The factor that an adapter GGUF means.
@@ -344,10 +427,6 @@ fn unknown_name(name: &str, model: &Model, base: &BaseInfo) -> Error {
     if last.contains("norm") {
         return Error::input("adapter", message)
             .with_hint("llama.cpp ignores adapters of norms, so the result would not be what was trained");
-    }
-    if ["token_embd", "output", "embed_tokens", "lm_head"].contains(&last) {
-        let hint = "adapters of embedding and head are not supported: merge with the program that trained it";
-        return Error::input("adapter", message).with_hint(hint);
     }
     let blocks = model.spec.layers.len();
     other_base(format!("the base of {blocks} blocks has no matrix `{name}`"), base)

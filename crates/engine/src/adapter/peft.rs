@@ -6,7 +6,7 @@ use std::path::Path;
 use planish_base::{Error, Result, TypeId};
 use planish_compute::Isa;
 use planish_compute::quant::Quant;
-use planish_model::LinearId;
+use planish_model::{LinearId, Role};
 use planish_store::fs;
 use planish_store::safetensors::{self, Dtype, SafeTensors, Tensor};
 use serde_json::{Value, json};
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::config::Config;
 use super::{
     AdapterFile, BaseInfo, HostPair, Raw, base_name, file_alpha, hf_module, peft_order, reorder, same,
+    transposed,
 };
 use crate::model::Model;
 
@@ -61,62 +62,116 @@ fn parse(text: &str, tensors: &SafeTensors) -> Result<Raw> {
     })
 }
 
+/// What of a module a tensor is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    A,
+    B,
+    /// [rank, vocabulary]: looked up.
+    EmbeddingA,
+    /// [width, rank].
+    EmbeddingB,
+    Magnitude,
+}
+
+/// The end of a tensor's name, and what it says.
+const PARTS: [(&str, Part); 5] = [
+    (".lora_A", Part::A),
+    (".lora_B", Part::B),
+    (".lora_embedding_A", Part::EmbeddingA),
+    (".lora_embedding_B", Part::EmbeddingB),
+    (".lora_magnitude_vector", Part::Magnitude),
+];
+
+/// The tensors of a module: A, B and the magnitude.
+#[derive(Default)]
+struct Module<'a> {
+    parts: [Option<(&'a str, Tensor<'a>)>; 3],
+    embedding: bool,
+}
+
 fn read_pairs(tensors: &SafeTensors, config: &Config) -> Result<BTreeMap<String, HostPair>> {
-    let mut halves: BTreeMap<&str, [Option<(&str, Tensor)>; 2]> = BTreeMap::new();
-    for name in tensors.names() {
-        let (module, which) = split_name(name)?;
+    let mut modules: BTreeMap<&str, Module> = BTreeMap::new();
+    for name in tensors.names().filter(|n| !is_base(n)) {
+        let (module, part) = split_name(name)?;
         let tensor = tensors.get(name).expect("a listed tensor exists");
-        let slot = &mut halves.entry(module).or_default()[which];
-        if slot.replace((name, tensor)).is_some() {
+        let module = modules.entry(module).or_default();
+        module.embedding |= matches!(part, Part::EmbeddingA | Part::EmbeddingB);
+        let slot = match part {
+            Part::A | Part::EmbeddingA => 0,
+            Part::B | Part::EmbeddingB => 1,
+            Part::Magnitude => 2,
+        };
+        if module.parts[slot].replace((name, tensor)).is_some() {
             let message = format!("tensor `{name}` is there under a second name");
             return Err(Error::input("adapter", message).with_hint("save one adapter at a time"));
         }
     }
-    let mut pairs = BTreeMap::new();
-    for (module, both) in halves {
-        let [Some((a_name, a)), Some((b_name, b))] = both else {
-            let missing = if both[0].is_none() { "lora_A" } else { "lora_B" };
-            let message = format!("`{module}` has no {missing}, its other half is there");
-            return Err(Error::input("adapter", message).with_hint("the file is incomplete; save it again"));
-        };
-        let rank = match (&a.shape[..], &b.shape[..]) {
-            ([r, input], [out, rank]) if r == rank && *r > 0 && *input > 0 && *out > 0 => *r,
-            _ => {
-                let message = format!(
-                    "tensors `{a_name}` {:?} and `{b_name}` {:?} are not a pair, expected [rank, in] and [out, rank]",
-                    a.shape, b.shape
-                );
-                return Err(Error::input("adapter", message));
-            }
-        };
-        let scale = config.scale(module, rank)?;
-        let pair = HostPair { rank, a: values(a_name, &a)?, b: values(b_name, &b)?, scale };
-        pairs.insert(module.to_string(), pair);
-    }
+    let pair = |(module, parts): (&str, Module)| Ok((module.to_string(), pair(module, &parts, config)?));
+    let pairs = modules.into_iter().map(pair).collect::<Result<BTreeMap<_, _>>>()?;
     if pairs.is_empty() {
         return Err(Error::input("adapter", format!("{WEIGHTS} has no tensors")));
     }
     Ok(pairs)
 }
 
-/// `base_model.model.MODULE.lora_A.weight` to (MODULE, 0), lora_B to 1. Files saved from a live model have the
-/// adapter's name after lora_A: `.lora_A.default.weight`.
-fn split_name(name: &str) -> Result<(&str, usize)> {
-    let stem = name.strip_prefix(PREFIX).and_then(|n| n.strip_suffix(".weight"));
-    let half = |(mark, i)| {
+fn pair(module: &str, m: &Module, config: &Config) -> Result<HostPair> {
+    let [Some((a_name, a)), Some((b_name, b)), magnitude] = &m.parts else {
+        let missing = if m.parts[0].is_none() { "lora_A" } else { "lora_B" };
+        let message = format!("`{module}` has no {missing}, its other half is there");
+        return Err(Error::input("adapter", message).with_hint("the file is incomplete; save it again"));
+    };
+    let (rank, out) = match (&a.shape[..], &b.shape[..]) {
+        ([r, input], [out, rank]) if r == rank && *r > 0 && *input > 0 && *out > 0 => (*r, *out),
+        _ => {
+            let message = format!(
+                "tensors `{a_name}` {:?} and `{b_name}` {:?} are not a pair, expected [rank, in] and [out, rank]",
+                a.shape, b.shape
+            );
+            return Err(Error::input("adapter", message));
+        }
+    };
+    if magnitude.is_some() != config.dora {
+        let (says, has) = if config.dora { ("", "no") } else { ("not ", "a") };
+        let message =
+            format!("`{module}` has {has} magnitude, adapter_config.json does {says}say `use_dora`");
+        return Err(Error::input("adapter", message)
+            .with_hint("the configuration belongs to another adapter_model.safetensors"));
+    }
+    let scale = config.scale(module, rank)?;
+    let (mut a, mut b) = (values(a_name, a)?, values(b_name, b)?);
+    if m.embedding {
+        // Here B is the half that has a row for each token.
+        (a, b) = (transposed(&b, rank), transposed(&a, a.len() / rank));
+    }
+    let magnitude = match magnitude {
+        Some((name, m)) if m.shape.iter().product::<usize>() != out => {
+            let message = format!("tensor `{name}` {:?} is not of {out} rows", m.shape);
+            return Err(Error::input("adapter", message));
+        }
+        Some((name, m)) => Some(values(name, m)?),
+        None => None,
+    };
+    Ok(HostPair { rank, a, b, scale, magnitude })
+}
+
+/// peft saves the table of an adapted embedding with it, as it was.
+fn is_base(name: &str) -> bool {
+    name.ends_with(".embed_tokens.base_layer.weight") || name.ends_with(".lm_head.base_layer.weight")
+}
+
+/// `base_model.model.MODULE.lora_A.weight` to (MODULE, A). Embeddings and magnitudes have no `.weight`; files saved
+/// from a live model have the adapter's name after lora_A: `.lora_A.default.weight`.
+fn split_name(name: &str) -> Result<(&str, Part)> {
+    let stem = name.strip_prefix(PREFIX).map(|n| n.strip_suffix(".weight").unwrap_or(n));
+    let part = |(mark, part)| {
         let (module, adapter) = stem?.rsplit_once(mark)?;
         let plain = adapter.is_empty() || (adapter.starts_with('.') && adapter[1..].find('.').is_none());
-        plain.then_some((module, i))
+        plain.then_some((module, part))
     };
-    [(".lora_A", 0), (".lora_B", 1)].into_iter().find_map(half).ok_or_else(|| {
-        let hint = if name.contains("lora_embedding") {
-            "adapters of the embedding are not supported: merge it into its base with peft"
-        } else if name.contains("lora_magnitude_vector") {
-            "this is a DoRA adapter: merge it into its base with peft"
-        } else {
-            "biases and whole trained modules are not adapters: merge them into the base with peft"
-        };
-        Error::input("adapter", format!("tensor `{name}` is neither the A nor the B of a linear map"))
+    PARTS.into_iter().find_map(part).ok_or_else(|| {
+        let hint = "biases and whole trained modules are not adapters: merge them into the base with peft";
+        Error::input("adapter", format!("tensor `{name}` is neither the A nor the B of a matrix"))
             .with_hint(hint)
     })
 }
@@ -143,14 +198,28 @@ fn values(name: &str, t: &Tensor) -> Result<Vec<f32>> {
 }
 
 pub(super) fn write(file: &AdapterFile, model: &Model, dir: &Path) -> Result<()> {
-    let mut tensors = Vec::with_capacity(2 * file.pairs.len());
+    let mut tensors = Vec::with_capacity(3 * file.pairs.len());
     let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
     for (&id, p) in &file.pairs {
         let module = hf_module(model, id);
-        let b = reorder(model, id, p.b.clone(), model.spec.rope.style, peft_order(model));
-        let name = |half: &str| format!("{PREFIX}{module}.{half}.weight");
-        tensors.push((name("lora_A"), Dtype::F32, vec![p.rank, p.inputs()], bytes(&p.a)));
-        tensors.push((name("lora_B"), Dtype::F32, vec![p.outputs(), p.rank], bytes(&b)));
+        let ordered = |rows: &[f32]| {
+            let rows = rows.to_vec();
+            reorder(model, id, rows, model.spec.rope.style, peft_order(model))
+        };
+        let (rank, input, out) = (p.rank, p.inputs(), p.outputs());
+        let mut add = |part: &str, shape: Vec<usize>, values: &[f32]| {
+            tensors.push((format!("{PREFIX}{module}.{part}"), Dtype::F32, shape, bytes(values)));
+        };
+        if id.role == Role::Embed {
+            add("lora_embedding_A", vec![rank, out], &transposed(&p.b, rank));
+            add("lora_embedding_B", vec![input, rank], &transposed(&p.a, input));
+            continue;
+        }
+        add("lora_A.weight", vec![rank, input], &p.a);
+        add("lora_B.weight", vec![out, rank], &ordered(&p.b));
+        if let Some(m) = &p.magnitude {
+            add("lora_magnitude_vector", vec![out], &ordered(m));
+        }
     }
     let mut config = serde_json::to_string_pretty(&config(file, model)).expect("strings and numbers");
     config.push('\n');
@@ -168,10 +237,8 @@ fn config(file: &AdapterFile, model: &Model) -> Value {
     let rank = most_common(file.pairs.values().map(|p| p.rank as u64)).unwrap_or(1) as usize;
     let alpha = |p: &HostPair| alpha_of(p.scale, p.rank, file.rslora);
     let main_alpha = most_common(file.pairs.values().map(|p| alpha(p).to_bits())).map_or(1.0, f64::from_bits);
-    let others = |value: &dyn Fn(&HostPair) -> Option<Value>| -> Value {
-        let entries = file.pairs.iter().filter_map(|(&id, p)| Some((hf_module(model, id), value(p)?)));
-        Value::Object(entries.collect())
-    };
+    let others = |value: &dyn Fn(&HostPair) -> Option<Value>| pattern(file, model, value);
+    let layers = common_layers(file, model);
     let base = file.base.name.clone().unwrap_or_else(|| base_name(model));
     json!({
         "alpha_pattern": others(&|p| (alpha(p) != main_alpha).then(|| plain(alpha(p)))),
@@ -185,7 +252,7 @@ fn config(file: &AdapterFile, model: &Model) -> Value {
         "init_lora_weights": true,
         "layer_replication": null,
         "layers_pattern": null,
-        "layers_to_transform": null,
+        "layers_to_transform": layers,
         "loftq_config": {},
         "lora_alpha": plain(main_alpha),
         "lora_bias": false,
@@ -197,11 +264,11 @@ fn config(file: &AdapterFile, model: &Model) -> Value {
         "r": rank,
         "rank_pattern": others(&|p| (p.rank != rank).then(|| json!(p.rank))),
         "revision": null,
-        "target_modules": target_modules(file, model),
+        "target_modules": target_modules(file, model, layers.is_some()),
         "target_parameters": null,
         "task_type": "CAUSAL_LM",
         "trainable_token_indices": null,
-        "use_dora": false,
+        "use_dora": file.rescales(),
         "use_rslora": file.rslora,
     })
 }
@@ -223,20 +290,54 @@ fn plain(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 1e15 { json!(value as i64) } else { json!(value) }
 }
 
-/// Short names where every block has the map, else full paths: PEFT adapts every module whose path ends with a name.
-fn target_modules(file: &AdapterFile, model: &Model) -> Vec<String> {
+/// What differs from the rule, by module: its short name where all pairs of a role agree, else full paths. PEFT takes a
+/// key that matches the end of a module's path.
+fn pattern(file: &AdapterFile, model: &Model, value: &dyn Fn(&HostPair) -> Option<Value>) -> Value {
+    let mut entries = serde_json::Map::new();
+    for role in file.roles() {
+        let of_role: Vec<(String, Option<Value>)> = file
+            .pairs
+            .iter()
+            .filter(|(id, _)| id.role == role)
+            .map(|(&id, p)| (hf_module(model, id), value(p)))
+            .collect();
+        match of_role[0].1.clone().filter(|_| of_role.iter().all(|e| e.1 == of_role[0].1)) {
+            Some(same) if of_role.len() > 1 => _ = entries.insert(short(&of_role[0].0), same),
+            _ => entries.extend(of_role.into_iter().filter_map(|(name, v)| Some((name, v?)))),
+        }
+    }
+    Value::Object(entries)
+}
+
+/// The blocks that are adapted, where these are not all, and the same for every map: `layers_to_transform`.
+fn common_layers(file: &AdapterFile, model: &Model) -> Option<Vec<usize>> {
+    let of = |role| file.pairs.keys().filter(|id| id.role == role).map(|id| id.layer).collect::<Vec<_>>();
+    let roles = file.roles();
+    let layers = of(*roles.first()?);
+    let same = roles.iter().all(|role| !role.is_table() && of(*role) == layers);
+    (same && layers.len() < model.spec.layers.len()).then_some(layers)
+}
+
+/// Short names where every adapted block has the map, else full paths: PEFT adapts every module whose path ends with
+/// a name, in the blocks that `layers_to_transform` lists.
+fn target_modules(file: &AdapterFile, model: &Model, listed: bool) -> Vec<String> {
     let blocks = model.spec.layers.len();
     let mut names = Vec::new();
     for role in file.roles() {
         let layers: Vec<usize> = file.pairs.keys().filter(|id| id.role == role).map(|id| id.layer).collect();
         let modules = layers.iter().map(|&layer| hf_module(model, LinearId { layer, role }));
-        match layers.len() == blocks {
-            true => names.extend(modules.take(1).map(|m| m.rsplit('.').next().unwrap_or(&m).to_string())),
+        match listed || role.is_table() || layers.len() == blocks {
+            true => names.extend(modules.take(1).map(|m| short(&m))),
             false => names.extend(modules),
         }
     }
     names.sort();
     names
+}
+
+/// The last part of a module's path.
+fn short(module: &str) -> String {
+    module.rsplit('.').next().unwrap_or(module).to_string()
 }
 
 /// The most frequent value, the smallest of several.

@@ -56,7 +56,7 @@ impl Arch {
         ARCHS.iter().find(|a| a.hf.contains(&name)).ok_or_else(|| unknown(name))
     }
 
-    /// The GGUF name of a linear map, without `.weight`.
+    /// The GGUF name of a matrix, without `.weight`.
     pub fn linear_name(&self, id: LinearId) -> String {
         let part = match id.role {
             Role::Q => "attn_q",
@@ -66,6 +66,8 @@ impl Arch {
             Role::Gate => "ffn_gate",
             Role::Up => "ffn_up",
             Role::Down => "ffn_down",
+            Role::Embed => return "token_embd".to_string(),
+            Role::Output => return "output".to_string(),
         };
         format!("blk.{}.{part}", id.layer)
     }

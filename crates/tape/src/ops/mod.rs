@@ -11,6 +11,7 @@ mod gated;
 mod gather;
 mod linear;
 mod loss;
+mod noise;
 mod norm;
 mod rope;
 
@@ -20,8 +21,9 @@ pub use embed::embed;
 pub use example::Example;
 pub use gated::gated;
 pub use gather::gather;
-pub use linear::{Adapter, Dropout, Linear, linear};
+pub use linear::{Adapter, Dropout, Linear, Magnitude, Norms, linear};
 pub use loss::{Scores, Targets, linear_cross_entropy, linear_scores};
+pub use noise::noise;
 pub use norm::{Norm, norm};
 pub use rope::{Rotary, rope};
 
@@ -55,6 +57,7 @@ pub static OPS: &[Op] = &[
     Op { name: "gather", example: gather::example, objective: Objective::Seeded },
     Op { name: "linear", example: linear::example, objective: Objective::Seeded },
     Op { name: "loss", example: loss::example, objective: Objective::Loss(0.125) },
+    Op { name: "noise", example: noise::example, objective: Objective::Seeded },
     Op { name: "norm", example: norm::example, objective: Objective::Seeded },
     Op { name: "rope", example: rope::example, objective: Objective::Seeded },
 ];

@@ -1,11 +1,18 @@
 //! The calls of optimizers, as their papers write them.
 
 use planish_compute::View;
-use planish_compute::call::{self, CODE_BLOCK};
+use planish_compute::call::{self, CODE_BLOCK, SUM_BLOCK};
 
 use super::Oracle;
 
 impl Oracle {
+    pub(super) fn sum_squares(&mut self, c: &call::SumSquares) {
+        self.each(&c.out, |o, _, i| {
+            let block = i * SUM_BLOCK..((i + 1) * SUM_BLOCK).min(c.x.cols);
+            block.map(|j| o.get(&c.x, 0, j).powi(2)).sum()
+        });
+    }
+
     fn numbers<const N: usize>(&self, hyper: &View) -> [f64; N] {
         std::array::from_fn(|i| self.get(hyper, 0, i))
     }

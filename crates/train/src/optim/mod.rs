@@ -200,6 +200,8 @@ pub struct Target {
     pub class: Class,
     /// Decoupled weight decay.
     pub weight_decay: f32,
+    /// Its learning rate as a multiple of the step's; 1 is usual.
+    pub rate: f32,
 }
 
 impl Target {
@@ -213,6 +215,9 @@ pub struct OptimState {
     optim: &'static Optim,
     settings: OptimSettings,
     slots: Vec<Vec<(Slot, View)>>,
+    /// Each multiple of the learning rate that a target has, once.
+    rates: Vec<f32>,
+    /// [rates, n]: the numbers of a step for each of them.
     hyper: View,
     step: Program,
     begin: Option<Program>,
@@ -230,8 +235,11 @@ impl OptimState {
         settings: OptimSettings,
         targets: &[Target],
     ) -> Result<OptimState> {
+        let mut rates: Vec<f32> = targets.iter().map(|t| t.rate).collect();
+        rates.sort_by(f32::total_cmp);
+        rates.dedup();
         let n = (optim.hyper)(&settings, 0.0, 1, 1.0).len();
-        let hyper = View::new(backend.alloc((n * 4) as u64)?, 0, 1, n, TypeId::F32);
+        let hyper = View::new(backend.alloc((rates.len() * n * 4) as u64)?, 0, rates.len(), n, TypeId::F32);
         let mut slots = Vec::with_capacity(targets.len());
         for t in targets {
             let of_tensor = (optim.slots)(&t.tensor()).into_iter();
@@ -241,11 +249,11 @@ impl OptimState {
                     .collect::<Result<Vec<_>>>()?,
             );
         }
-        let record = |record: Record| program(record, targets, &slots, hyper);
+        let record = |record: Record| program(record, targets, &slots, &rates, hyper);
         let step = record(optim.step);
         let begin = optim.detour.as_ref().map(|d| record(d.begin));
         let abandon = optim.detour.as_ref().map(|d| record(d.abandon));
-        Ok(OptimState { optim, settings, slots, hyper, step, begin, abandon })
+        Ok(OptimState { optim, settings, slots, rates, hyper, step, begin, abandon })
     }
 
     /// Before the gradients of step t, counted from 1.
@@ -275,7 +283,8 @@ impl OptimState {
     }
 
     fn upload(&self, backend: &mut dyn Backend, lr: f64, t: u64, clip: f64) {
-        backend.upload_f32(&self.hyper, &(self.optim.hyper)(&self.settings, lr, t, clip));
+        let numbers = |rate: &f32| (self.optim.hyper)(&self.settings, lr * f64::from(*rate), t, clip);
+        backend.upload_f32(&self.hyper, &self.rates.iter().flat_map(numbers).collect::<Vec<_>>());
     }
 
     /// Bytes of arena that a step needs.
@@ -299,7 +308,13 @@ impl OptimState {
 }
 
 /// What is recorded for every tensor, one after the other, so that temporaries share their memory.
-fn program(record: Record, targets: &[Target], slots: &[Vec<(Slot, View)>], hyper: View) -> Program {
+fn program(
+    record: Record,
+    targets: &[Target],
+    slots: &[Vec<(Slot, View)>],
+    rates: &[f32],
+    hyper: View,
+) -> Program {
     // No operation of a pass is recorded, so the mode does not matter.
     let mut tape = Tape::new(Mode::Infer, Product::Packed);
     for (t, slots) in targets.iter().zip(slots) {
@@ -307,7 +322,8 @@ fn program(record: Record, targets: &[Target], slots: &[Vec<(Slot, View)>], hype
         let grad = flat(t.param.grad.expect("a target of training has a gradient"));
         let slots: Vec<View> = slots.iter().map(|(_, view)| *view).collect();
         let trained = Trained { tensor, param: flat(t.param.view), grad, slots: &slots, weight_decay };
-        record(&mut tape, &trained, hyper);
+        let row = rates.iter().position(|r| *r == t.rate).expect("each target's rate is listed");
+        record(&mut tape, &trained, hyper.rows_range(row, 1));
     }
     tape.finish()
 }

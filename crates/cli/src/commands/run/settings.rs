@@ -120,6 +120,10 @@ pub struct Settings {
     #[arg(help = or_default("Largest norm of the gradient; 0 never clips", table().clip))]
     clip: Option<f64>,
 
+    /// NEFTune: noise of this strength on embeddings while training; usual is 5
+    #[arg(long, value_name = "X")]
+    neftune: Option<f32>,
+
     /// What to do when a loss or gradient is not finite: stop, or leave out up to N steps in a row [default: stop]
     #[arg(long, value_name = "stop|skip:N", value_parser = on_nonfinite)]
     on_nonfinite: Option<OnNonfinite>,
@@ -328,6 +332,7 @@ impl Settings {
         c.momentum = self.momentum.or(c.momentum);
         c.nesterov |= self.nesterov;
         set(&mut c.clip, &self.clip);
+        c.neftune = self.neftune.or(c.neftune);
         set(&mut c.on_nonfinite, &self.on_nonfinite);
         set(&mut c.seed, &self.seed);
         set(&mut c.threads, &self.threads);

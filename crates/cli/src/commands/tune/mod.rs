@@ -1,12 +1,15 @@
 //! `planish tune`: fine-tunes a model.
 
+mod lora;
+
 use std::path::PathBuf;
 
 use planish_base::{Error, Result};
 use planish_train::RunConfig;
 
-use super::run::settings::{or_default, read, set, start, table};
+use super::run::settings::{read, set, start, table};
 use super::run::{Command, RunArgs};
+use lora::LoraFlags;
 
 /// Fine-tune a model on data: an adapter (LoRA), or with --full every weight
 #[derive(clap::Args)]
@@ -24,29 +27,8 @@ pub struct Args {
     #[arg(long)]
     full: bool,
 
-    /// An adapter to start from (GGUF file or PEFT directory); its rank, alpha and targets must be the run's
-    #[arg(long, value_name = "ADAPTER", conflicts_with_all = ["full", "resume"])]
-    init_adapter: Option<PathBuf>,
-
-    #[arg(long, value_name = "N", conflicts_with = "full")]
-    #[arg(help = or_default("Rank of the adapter", table().rank))]
-    rank: Option<usize>,
-
-    #[arg(long, value_name = "X", conflicts_with = "full")]
-    #[arg(help = or_default("The adapter's effect is multiplied by alpha / rank", table().alpha))]
-    alpha: Option<f32>,
-
-    #[arg(long, value_name = "NAMES", conflicts_with = "full")]
-    #[arg(help = or_default("Matrices that are adapted: q, k, v, o, gate, up, down, separated by commas, or all", table().targets))]
-    targets: Option<String>,
-
-    /// Multiply the adapter's effect by alpha / sqrt(rank) instead
-    #[arg(long, conflicts_with = "full")]
-    rslora: bool,
-
-    #[arg(long, value_name = "P", conflicts_with = "full")]
-    #[arg(help = or_default("Dropout of the adapter's input", table().dropout))]
-    dropout: Option<f32>,
+    #[command(flatten)]
+    lora: LoraFlags,
 
     #[command(flatten)]
     run: RunArgs,
@@ -70,12 +52,7 @@ impl Command for Args {
             return Err(Error::usage("model", "neither the command line nor the file names model and data"));
         }
         c.full |= self.full;
-        c.init_adapter = self.init_adapter.clone().or(c.init_adapter);
-        set(&mut c.rank, &self.rank);
-        set(&mut c.alpha, &self.alpha);
-        set(&mut c.targets, &self.targets);
-        c.rslora |= self.rslora;
-        set(&mut c.dropout, &self.dropout);
+        self.lora.apply(&mut c);
         self.run.settings.apply(&mut c)?;
         Ok(c)
     }
