@@ -36,12 +36,10 @@ fn seen<const N: usize>(pattern: &str) -> [BTreeSet<&'static str>; N] {
     slots
 }
 
-/// The words that a story keeps: heroes, homes, things, places, friends.
-static KEPT: LazyLock<[BTreeSet<&'static str>; 5]> = LazyLock::new(|| {
-    let ([heroes], [_, homes], [things]) =
-        (seen("Meet _,"), seen("_ came home to the _ "), seen("\"Whose _ is"));
-    let ([_, _, _, places], [friends]) = (seen("So _ _ _ to the _"), seen("And the _ visits"));
-    [heroes, homes, things, places, friends]
+/// The words that a story keeps: heroes, things, friends.
+static KEPT: LazyLock<[BTreeSet<&'static str>; 3]> = LazyLock::new(|| {
+    let ([heroes], [things], [friends]) = (seen("Meet _,"), seen("\"Whose _ is"), seen("And the _ visits"));
+    [heroes, things, friends]
 });
 
 fn kept(word: &str) -> Option<usize> {
@@ -200,7 +198,7 @@ fn hero_and_thing_are_named_again_three_sentences_later() {
     for story in &STORIES[..2000] {
         let sentences = sentences(story);
         assert!((7..=8).contains(&sentences.len()), "{sentences:?}");
-        for (gap, class) in gaps.iter_mut().zip([0, 2]) {
+        for (gap, class) in gaps.iter_mut().zip([0, 1]) {
             let named =
                 |sentence: &&str| ranges(sentence).into_iter().any(|r| kept(&sentence[r]) == Some(class));
             let (first, last) = (sentences.iter().position(named), sentences.iter().rposition(named));
@@ -261,6 +259,6 @@ fn stories_are_a_function_of_seed_and_index() {
 const FIRST: &str = "Once upon a time a brave child named Olga lived in a dusty castle. She wished for a black box and \
                      excellent pie. Olga packed fancy melon and roamed to the fountain. Soon she heard a furry hen \
                      knitting warmly. \"Do not worry,\" called Olga cheerfully and hugged the hen. The hen felt \
-                     delighted and gave Olga a black box. And the hen visits Olga in the castle every Wednesday, \
+                     delighted and gave Olga a black box. And the hen visits Olga every Wednesday, \
                      bringing fresh melon.";
-const HASH: u64 = 0x1256_481d_6284_d72e;
+const HASH: u64 = 0xe9f0_ba58_6393_900d;

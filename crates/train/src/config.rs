@@ -141,7 +141,7 @@ pub struct RunConfig {
     pub recompute: bool,
     /// With a limit, `micro_batch` and `recompute` are chosen so that the run fits.
     pub memory: Option<MemoryLimit>,
-    /// Highest learning rate; without it 5e-4 for an adapter, 2e-5 for all weights.
+    /// Highest learning rate; without it 5e-4 for an adapter, 2e-5 for all weights, the preset's for a new model.
     pub lr: Option<f64>,
     /// Lowest learning rate, reached by the last step.
     pub lr_min: f64,
@@ -269,7 +269,8 @@ impl RunConfig {
             steps: Some(p.steps),
             batch_size: p.batch_size,
             micro_batch: p.batch_size,
-            lr: Some(p.lr),
+            optimizer: p.optimizer.into(),
+            schedule: p.schedule.into(),
             betas: Some((0.9, 0.95)),
             weight_decay: 0.1,
             max_length_policy: LengthPolicy::Split,
@@ -367,7 +368,12 @@ impl RunConfig {
 
     /// The highest learning rate.
     pub fn peak_lr(&self) -> f64 {
-        let usual = if self.full { FULL_LR } else { ADAPTER_LR };
+        let preset = self.model.as_ref().and_then(|m| preset::of(&m.preset).ok());
+        let usual = match preset {
+            Some(p) => p.lr,
+            None if self.full => FULL_LR,
+            None => ADAPTER_LR,
+        };
         self.lr.unwrap_or_else(|| usual * optim::of(&self.optimizer).map_or(1.0, |o| o.rate))
     }
 

@@ -1,6 +1,6 @@
 //! The built-in corpus `tales`: a probabilistic grammar of short stories for children, without end and exactly known.
 //!
-//! A story has a hero, a friend, a thing and a place, and calls them by the same words to its last sentence: who reads
+//! A story has a hero, a friend and a thing, and calls them by the same words to its last sentence: who reads
 //! it has to remember. Since every text has at most one derivation, its probability is the product of its choices, and
 //! the entropy of the corpus is a sum over the tables. So one can say how far a trained model is from the best
 //! possible one, and whether what it tells is a story.

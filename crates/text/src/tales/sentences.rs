@@ -1,8 +1,8 @@
 //! The plots and sentences of the stories.
 //!
 //! Every sentence that introduces somebody or something binds it in all its variants, so that later sentences can
-//! rely on it: the opening binds hero and home, the second sentence the thing and its colour, the way the place, the
-//! meeting the friend.
+//! rely on it: the opening binds the hero, the second sentence the thing and its colour, the meeting the
+//! friend.
 
 use super::grammar::Rule;
 
@@ -71,7 +71,7 @@ pub const RULES: &[Rule] = &[
             "The {=friend} {how} pulled the {=colour} {=thing} from {near} the {spot}.",
             "After {number} hours they found the {=colour} {=thing} {near} the {spot}.",
             "For some {taste} {food} the {=friend} {how} found the {=colour} {=thing}.",
-            "{He} {did} {how}, for the {=colour} {=thing} was {at} the {=place}!",
+            "{He} {did} {how}, for the {=colour} {=thing} was there!",
         ],
     ),
     // A thing that is wished for.
@@ -159,7 +159,7 @@ pub const RULES: &[Rule] = &[
             "{=hero} gave it back, and they shared {taste} {food}.",
             "{He} {how} gave it back, and the {=friend} {did} {how}.",
             "To thank {=hero}, the {=friend} cooked {taste} {food}.",
-            "The {=friend} {did}, and they {did} {how} {at} the {=place}.",
+            "The {=friend} {did}, and they {did} {how} all {day}.",
             "Now both felt {glad}, and they ate {taste} {food}.",
             "\"Thank you, {=hero},\" {said} the {=friend} {how}.",
         ],
@@ -191,11 +191,11 @@ pub const RULES: &[Rule] = &[
         "ending",
         &[
             "From then on, {=hero} and the {=friend} {did} {how} every {day}.",
-            "{=hero} came home to the {=home} {how} and felt {glad}.",
+            "{=hero} came home {how} and felt {glad}.",
             "The {=friend} taught {=hero} that {virtue} is better than {wealth}.",
             "In the end {=hero} chose {virtue} over {wealth} every {day}.",
-            "Back in the {=home}, {=hero} {how} told {his} {kin} about the {=friend}.",
-            "And the {=friend} visits {=hero} in the {=home} every {day}, bringing {taste} {food}.",
+            "At home {=hero} {how} told {his} {kin} about the {=friend}.",
+            "And the {=friend} visits {=hero} every {day}, bringing {taste} {food}.",
         ],
     ),
 ];

@@ -17,8 +17,7 @@ macro_rules! boy {
 
 pub const RULES: &[Rule] = &[
     Rule { name: "hero", forms: &["he", "his", "him", "He", "His", "child"], options: HEROES },
-    // Where one is: `{at} the {=place}`.
-    Rule { name: "place", forms: &["at"], options: PLACES },
+    Rule { name: "place", forms: &[], options: PLACES },
     Rule { name: "mood", forms: &[], options: MOOD },
     Rule { name: "size", forms: &[], options: SIZE },
     Rule { name: "home", forms: &[], options: HOME },
@@ -60,13 +59,13 @@ const HEROES: &[&str] = &[
 
 #[rustfmt::skip]
 const PLACES: &[&str] = &[
-    "forest/in", "meadow/in", "garden/in", "cave/in", "desert/in", "valley/in", "jungle/in", "orchard/in",
-    "park/in", "swamp/in", "barn/in", "library/in", "museum/in", "vineyard/in", "stable/in", "quarry/in",
-    "canyon/in", "bakery/in", "kitchen/in",
-    "hill/on", "mountain/on", "beach/on", "island/on", "bridge/on", "field/on", "road/on", "cliff/on",
-    "shore/on", "roof/on",
-    "river/by", "lake/by", "pond/by", "waterfall/by", "well/by", "fountain/by", "sea/by",
-    "market/at", "station/at", "school/at", "zoo/at", "windmill/at", "church/at", "playground/at",
+    "forest", "meadow", "garden", "cave", "desert", "valley", "jungle", "orchard",
+    "park", "swamp", "barn", "library", "museum", "vineyard", "stable", "quarry",
+    "canyon", "bakery", "kitchen",
+    "hill", "mountain", "beach", "island", "bridge", "field", "road", "cliff",
+    "shore", "roof",
+    "river", "lake", "pond", "waterfall", "well", "fountain", "sea",
+    "market", "station", "school", "zoo", "windmill", "church", "playground",
 ];
 
 // All that may follow `a` begins with a consonant.
