@@ -24,7 +24,8 @@ pub fn available_bytes() -> Option<u64> {
     [free, group_room(), address_room()].into_iter().flatten().min()
 }
 
-fn status(key: &str) -> Option<u64> {
+/// A line of the process's status, in bytes.
+pub(crate) fn status(key: &str) -> Option<u64> {
     field("/proc/self/status", key)
 }
 

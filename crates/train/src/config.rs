@@ -87,6 +87,10 @@ pub struct RunConfig {
     pub eval_split: EvalSplit,
     /// Train every weight instead of an adapter.
     pub full: bool,
+    /// With `full`: patterns of tensors' names, with `*` for any characters, that stay as they are.
+    pub freeze: Vec<String>,
+    /// With `full`: patterns of the names of those that are trained; without one all are.
+    pub train: Vec<String>,
     /// An adapter that training starts from.
     pub init_adapter: Option<PathBuf>,
     /// LoRA rank.
@@ -175,6 +179,8 @@ impl Default for RunConfig {
             eval_data: Vec::new(),
             eval_split: EvalSplit::Fraction(0.05),
             full: false,
+            freeze: Vec::new(),
+            train: Vec::new(),
             init_adapter: None,
             rank: 16,
             alpha: 32.0,
@@ -293,6 +299,13 @@ impl RunConfig {
         if self.early_stop.is_some() && self.eval_every.is_none() {
             return Err(Error::usage("setting", "early-stop needs evaluations during the run")
                 .with_hint("say how often with --eval-every"));
+        }
+        let patterns = [("freeze", &self.freeze), ("train", &self.train)];
+        if let Some((name, _)) = patterns.iter().find(|(_, p)| !self.full && !p.is_empty()) {
+            return Err(Error::usage("setting", format!("{name} chooses among the model's own weights"))
+                .with_hint(
+                    "train them with --full; matrices that get an adapter are chosen with --targets",
+                ));
         }
         if self.full && self.init_adapter.is_some() {
             return Err(Error::usage("setting", "init-adapter starts an adapter, full trains none")

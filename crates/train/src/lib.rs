@@ -12,6 +12,7 @@ mod events;
 mod identity;
 mod numbered;
 pub mod optim;
+mod patterns;
 pub mod plan;
 mod recipe;
 mod resumed;

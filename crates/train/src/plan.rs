@@ -17,7 +17,7 @@ use crate::trainer::Trainer;
 pub struct Memory {
     /// Program, tokenizer and data, as they lie in memory when the plan is made.
     pub process_bytes: u64,
-    /// Weights of the base, mapped from its file.
+    /// Weights of the base that are not trained, mapped from its file.
     pub weights_bytes: u64,
     /// Trained values: those of an adapter, or f32 masters of all weights.
     pub trained_bytes: u64,
@@ -121,7 +121,7 @@ pub fn memory(
     let owned = engine.backend.allocated_bytes();
     let mut m = Memory {
         process_bytes,
-        weights_bytes: engine.model.weight_bytes(),
+        weights_bytes: engine.frozen_bytes(),
         trained_bytes,
         gradients_bytes: trained_bytes,
         slots_bytes,

@@ -11,6 +11,7 @@ use planish_model::{AdapterSet, AdapterSpec, Trainable, WeightEntry};
 
 use crate::config::{Decay, RunConfig};
 use crate::optim::{Class, Target, Tensor};
+use crate::patterns;
 use crate::run_dir::RunDir;
 use crate::trainer::Trainer;
 
@@ -23,14 +24,17 @@ pub(crate) enum Recipe {
         /// Its values.
         set: AdapterSet,
     },
-    /// Every weight, as f32 masters.
+    /// The weights themselves, as f32 masters: all, or those that patterns choose.
     Full,
 }
 
 impl Recipe {
     /// Which tensors of the base get gradients.
-    pub fn trainable(config: &RunConfig) -> Trainable {
-        if config.full { Trainable::Everything } else { Trainable::Nothing }
+    ///
+    /// # Errors
+    /// Kind `Usage` for patterns that no tensor has, or that leave none to train.
+    pub fn trainable(model: &Model, config: &RunConfig) -> Result<Trainable> {
+        if config.full { patterns::trainable(model, config) } else { Ok(Trainable::Nothing) }
     }
 
     /// Makes what the recipe needs beside the base.
@@ -128,15 +132,20 @@ impl Recipe {
     }
 
     /// The tensors that a run trains, before anything is loaded.
+    ///
+    /// # Errors
+    /// As [`Recipe::trainable`]; kind `Usage` for an adapter's numbers out of range.
     pub fn tensors(model: &Model, config: &RunConfig) -> Result<Vec<Tensor>> {
         if config.full {
-            let entries = model.weights.entries.iter();
+            let trainable = Self::trainable(model, config)?;
+            let trained =
+                |(name, _): &(&String, &WeightEntry)| trainable.holds(name) && !model.arch.is_constant(name);
             let tensor = |(name, e): (&String, &WeightEntry)| Tensor {
                 rows: e.rows,
                 cols: e.cols,
                 class: class(name),
             };
-            return Ok(entries.map(tensor).collect());
+            return Ok(model.weights.entries.iter().filter(trained).map(tensor).collect());
         }
         let adapter = config.adapter()?;
         let pair = |id| {
@@ -151,10 +160,10 @@ impl Recipe {
     }
 
     /// Values that a run trains, before anything is loaded.
+    ///
+    /// # Errors
+    /// As [`Recipe::tensors`].
     pub fn trained(model: &Model, config: &RunConfig) -> Result<u64> {
-        if config.full {
-            return Ok(model.spec.parameters());
-        }
         Ok(Self::tensors(model, config)?.iter().map(|t| t.elements() as u64).sum())
     }
 }

@@ -51,7 +51,7 @@ impl Run {
             return Err(room.refusal(state, process_bytes, None));
         }
         let prompt = data.sample_prompt(&config, &model)?;
-        let options = options(&config, &data, model.spec.context, prompt.len())?;
+        let options = options(&config, &data, &model, prompt.len())?;
         let mut engine = Engine::new(model, options)?;
         let recipe = Recipe::new(&mut engine, &config)?;
         let targets = recipe.targets(&engine, &config);
@@ -194,7 +194,7 @@ impl Run {
     }
 }
 
-fn options(config: &RunConfig, data: &Data, context: usize, prompt: usize) -> Result<EngineOptions> {
+fn options(config: &RunConfig, data: &Data, model: &Model, prompt: usize) -> Result<EngineOptions> {
     let sample_room = prompt + config.sample_tokens;
     let tokens = data.context * config.micro_batch.min(config.batch_size);
     let isa = Isa::detect();
@@ -202,9 +202,9 @@ fn options(config: &RunConfig, data: &Data, context: usize, prompt: usize) -> Re
     Ok(EngineOptions {
         threads: config.threads,
         isa,
-        context: data.context.max(sample_room).min(context),
+        context: data.context.max(sample_room).min(model.spec.context),
         tokens: tokens.max(256),
-        trainable: Recipe::trainable(config),
+        trainable: Recipe::trainable(model, config)?,
         recompute: config.recompute,
         precision,
     })

@@ -35,6 +35,15 @@ pub struct Settings {
     #[arg(long)]
     full: bool,
 
+    /// With --full: tensors that stay as they are, by name with `*` for any characters, as in 'token_embd.*' or
+    /// '*norm*'; may be given more than once
+    #[arg(long, value_name = "PATTERN")]
+    freeze: Vec<String>,
+
+    /// With --full: train only tensors of these names; may be given more than once
+    #[arg(long, value_name = "PATTERN")]
+    train: Vec<String>,
+
     /// An adapter to start from (GGUF file or PEFT directory); its rank, alpha and targets must be the run's
     #[arg(long, value_name = "ADAPTER", conflicts_with = "full")]
     init_adapter: Option<PathBuf>,
@@ -298,16 +307,14 @@ impl Settings {
             (None, None) => RunConfig { threads: available_threads(), ..RunConfig::default() },
         };
         set(&mut c.base, &self.model);
-        if !self.data.is_empty() {
-            c.data.clone_from(&self.data);
-        }
-        if !self.eval_data.is_empty() {
-            c.eval_data.clone_from(&self.eval_data);
-        }
+        set_list(&mut c.data, &self.data);
+        set_list(&mut c.eval_data, &self.eval_data);
         if c.base.as_os_str().is_empty() || c.data.is_empty() {
             return Err(Error::usage("model", "neither the command line nor the file names model and data"));
         }
         c.full |= self.full;
+        set_list(&mut c.freeze, &self.freeze);
+        set_list(&mut c.train, &self.train);
         c.init_adapter = self.init_adapter.clone().or(c.init_adapter);
         set(&mut c.rank, &self.rank);
         set(&mut c.alpha, &self.alpha);
@@ -365,6 +372,12 @@ impl Settings {
 fn set<T: Clone>(field: &mut T, flag: &Option<T>) {
     if let Some(value) = flag {
         field.clone_from(value);
+    }
+}
+
+fn set_list<T: Clone>(field: &mut Vec<T>, flags: &[T]) {
+    if !flags.is_empty() {
+        *field = flags.to_vec();
     }
 }
 
