@@ -149,6 +149,8 @@ pub struct RunConfig {
     pub decay: Decay,
     /// Largest global gradient norm; 0 never clips.
     pub clip: f64,
+    /// Keeps an average of the trained weights, in which the old average has this share at each step.
+    pub ema: Option<f64>,
     /// What becomes of a step whose loss or gradient is not finite.
     pub on_nonfinite: OnNonfinite,
     /// Seed of initial values, order, split and dropout.
@@ -210,6 +212,7 @@ impl Default for RunConfig {
             weight_decay: 0.0,
             decay: Decay::Matrices,
             clip: 1.0,
+            ema: None,
             on_nonfinite: OnNonfinite::Stop,
             seed: 0,
             threads: 1,
@@ -273,6 +276,8 @@ impl RunConfig {
         positive("lr-min", rate(self.lr_min) && self.lr_min <= lr, self.lr_min.to_string(), "0 to lr")?;
         positive("weight-decay", rate(self.weight_decay), self.weight_decay.to_string(), "0 or more")?;
         positive("clip", rate(self.clip), self.clip.to_string(), "0 (never) or more")?;
+        let decay = self.ema.unwrap_or(0.5);
+        positive("ema", decay > 0.0 && decay < 1.0, decay.to_string(), "between 0 and 1")?;
         positive(
             "betas",
             (0.0..1.0).contains(&b1) && (0.0..1.0).contains(&b2),

@@ -88,7 +88,7 @@ const FREE: &[&str] = &[
 ];
 
 /// What decides the shape of the state: no state of one fits the other.
-const FIXED: &[&str] = &["full", "freeze", "train", "rank", "targets", "optimizer", "trained"];
+const FIXED: &[&str] = &["full", "freeze", "train", "rank", "targets", "optimizer", "ema", "trained"];
 
 /// One thing that differs between a checkpoint and the run that wants to go on from it.
 #[derive(Clone, Debug, PartialEq, Eq)]

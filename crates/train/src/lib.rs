@@ -8,6 +8,7 @@ pub mod bench;
 pub mod checkpoint;
 mod config;
 mod data;
+mod ema;
 mod events;
 mod identity;
 mod numbered;

@@ -25,6 +25,8 @@ pub struct Memory {
     pub gradients_bytes: u64,
     /// The optimizer's slots.
     pub slots_bytes: u64,
+    /// The average of the trained values, where one is kept.
+    pub average_bytes: u64,
     /// Activations and their gradients, of the largest micro-batch or evaluation; they share their memory with the
     /// temporaries of an update.
     pub activations_bytes: u64,
@@ -118,6 +120,7 @@ pub fn memory(
 ) -> Memory {
     let span = |views: &[(String, View)]| views.iter().map(|(_, v)| v.span()).sum::<u64>();
     let (trained_bytes, slots_bytes) = (span(&trainer.weights()), trainer.slot_bytes());
+    let average_bytes = span(&trainer.averages());
     let owned = engine.backend.allocated_bytes();
     let mut m = Memory {
         process_bytes,
@@ -125,11 +128,12 @@ pub fn memory(
         trained_bytes,
         gradients_bytes: trained_bytes,
         slots_bytes,
+        average_bytes,
         activations_bytes: activations,
         kv_bytes: KvCache::bytes(&engine.model.spec, 1, sample),
         checkpoint_bytes: export_bytes,
         // What the backend has allocated besides: norms, tables, batch buffers.
-        scratch_bytes: owned.saturating_sub(2 * trained_bytes + slots_bytes)
+        scratch_bytes: owned.saturating_sub(2 * trained_bytes + slots_bytes + average_bytes)
             + engine.backend.threads() as u64 * WORKER_BYTES,
         total_bytes: 0,
     };
@@ -138,6 +142,7 @@ pub fn memory(
         + m.trained_bytes
         + m.gradients_bytes
         + m.slots_bytes
+        + m.average_bytes
         + m.activations_bytes
         + m.kv_bytes
         + m.checkpoint_bytes

@@ -46,7 +46,9 @@ impl Run {
         let optim = optim::of(&config.optimizer)?;
         let trained = Recipe::trained(&model, &config)?;
         let room = Room::new(&config);
-        let state = process_bytes + 8 * trained + optim.slot_bytes(&Recipe::tensors(&model, &config)?);
+        let average = if config.ema.is_some() { 4 * trained } else { 0 };
+        let slots = optim.slot_bytes(&Recipe::tensors(&model, &config)?);
+        let state = process_bytes + 8 * trained + average + slots;
         if !room.holds(state, process_bytes) {
             return Err(room.refusal(state, process_bytes, None));
         }
@@ -57,7 +59,10 @@ impl Run {
         let targets = recipe.targets(&engine, &config);
         let settings = config.optim_settings()?;
         let state = OptimState::new(&mut engine.backend, optim, settings, &targets)?;
-        let trainer = Trainer::new(&mut engine, targets, state, config.clip, config.micro_batch)?;
+        let mut trainer = Trainer::new(&mut engine, targets, state, config.clip, config.micro_batch)?;
+        if let Some(decay) = config.ema {
+            trainer.keep_average(&mut engine, decay)?;
+        }
         let order = Order { seed: config.seed, examples: data.train.len(), batch_size: config.batch_size };
         let steps = config.steps.unwrap_or_else(|| order.steps(config.epochs));
         check_steps(steps)?;

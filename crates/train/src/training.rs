@@ -150,7 +150,8 @@ impl Training<'_> {
             return Ok(());
         }
         let run = &self.run;
-        let needed = run.plan.disk.checkpoint_bytes + 4 * run.plan.trained_parameters;
+        let files = if run.config.ema.is_some() { 2 } else { 1 };
+        let needed = run.plan.disk.checkpoint_bytes + files * 4 * run.plan.trained_parameters;
         self.dir.check_space(needed)?;
         if self.saved != Some(step) {
             let path = self.dir.checkpoint(step);
@@ -158,6 +159,9 @@ impl Training<'_> {
                 .map_err(|e| self.saving_failed(e, needed))?;
             self.saved = Some(step);
         }
+        // Before the weights: where these are there, nothing is missing.
+        let (run, average) = (&mut self.run, self.dir.average());
+        run.trainer.with_average(&mut run.engine, |engine| run.recipe.write_weights(engine, &average))?;
         run.recipe.write_weights(&run.engine, &self.dir.weights(step))?;
         self.dir.set_latest(step)?;
         // Nothing is lost when too much is kept.

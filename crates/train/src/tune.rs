@@ -194,7 +194,9 @@ fn disk(run: &Run, out: &Path) -> Disk {
     let weights = 4 * run.plan.trained_parameters;
     let checkpoint_bytes = checkpoint::size(&run.trainer);
     // Beside each checkpoint the weights as GGUF, and once those of the best evaluation and the PEFT directory.
-    let needed_bytes = (run.config.keep as u64 + 1) * (checkpoint_bytes + weights) + 2 * weights;
+    // The average is written beside the old one.
+    let average = if run.config.ema.is_some() { 2 * weights } else { 0 };
+    let needed_bytes = (run.config.keep as u64 + 1) * (checkpoint_bytes + weights) + 2 * weights + average;
     Disk { checkpoint_bytes, needed_bytes, free_bytes: fs::free_bytes(out) }
 }
 

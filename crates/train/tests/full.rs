@@ -291,6 +291,85 @@ fn two_steps(path: &Path) -> Vec<(String, Vec<u32>, Vec<u32>)> {
     names.zip(before).zip(after).map(|((name, before), after)| (name, before, after)).collect()
 }
 
+/// The tensors of a file of a checkpoint.
+fn saved(path: &Path) -> Vec<(String, Vec<f32>)> {
+    let file = SafeTensors::open(path).unwrap();
+    file.names().map(|name| (name.to_string(), floats(file.get(name).unwrap().data))).collect()
+}
+
+/// The average is that of the weights of all steps, computed here in double precision from their checkpoints.
+#[test]
+fn the_average_is_that_of_the_steps() {
+    for (full, optimizer) in [(true, "adamw"), (false, "adamw"), (true, "schedule-free")] {
+        let mut place = Place::new();
+        (place.config.full, place.config.optimizer) = (full, optimizer.into());
+        let plain = place.start("plain", &mut Watcher::default()).unwrap();
+        let decay = 0.8;
+        let config = RunConfig { ema: Some(decay), save_every: Some(1), keep: 10, ..place.config.clone() };
+        place.config = config;
+        let mut watcher = Watcher::default();
+        let tuned = place.start("run", &mut watcher).unwrap();
+        let m = watcher.plan.memory;
+        assert_eq!(m.average_bytes, m.trained_bytes);
+        // Watching changes nothing.
+        let weights = tuned.weights.unwrap();
+        assert!(std::fs::read(&weights).unwrap() == std::fs::read(plain.weights.unwrap()).unwrap());
+        let step = |n: usize, file: &str| {
+            saved(&place.path(&format!("run/checkpoints/step_{n}/{file}.safetensors")))
+        };
+        let mut want: Vec<Vec<f64>> = Vec::new();
+        for n in 1..=6 {
+            let now =
+                step(n, "weights").into_iter().map(|(_, v)| v.into_iter().map(f64::from).collect::<Vec<_>>());
+            want = match n {
+                1 => now.collect(),
+                _ => {
+                    let mean = |a: Vec<f64>, w: Vec<f64>| {
+                        a.iter().zip(w).map(|(a, w)| decay * a + (1.0 - decay) * w).collect()
+                    };
+                    want.into_iter().zip(now).map(|(a, w)| mean(a, w)).collect()
+                }
+            };
+            // Each step rounds twice, relative to the largest value.
+            for ((name, got), want) in step(n, "average").iter().zip(&want) {
+                let size = want.iter().fold(0f64, |m, x| m.max(x.abs()));
+                let worst = got.iter().zip(want).map(|(g, w)| (f64::from(*g) - w).abs()).fold(0.0, f64::max);
+                assert!(worst <= 1e-6 * size, "{name}: {worst:e} of {size}");
+            }
+        }
+        let average = place.path("run/weights/ema.gguf");
+        assert!(tensors(&average) != tensors(&weights));
+        if full {
+            let last = step(6, "average");
+            for (name, _, data) in tensors(&average) {
+                assert!(floats(&data) == last.iter().find(|t| t.0 == name).unwrap().1, "{name}");
+            }
+        }
+        place.stopped_and_resumed("again", 3);
+        let again = place.path("again/weights/ema.gguf");
+        assert!(std::fs::read(again).unwrap() == std::fs::read(&average).unwrap());
+    }
+}
+
+#[test]
+fn an_average_that_cannot_be_is_refused() {
+    let mut place = Place::new();
+    for decay in [0.0, 1.0, f64::NAN] {
+        place.config.ema = Some(decay);
+        let error = place.start("run", &mut Watcher::default()).unwrap_err();
+        assert!(error.to_string().contains("expected between 0 and 1"), "{error}");
+    }
+    // A run that has kept none cannot begin to.
+    place.config.ema = None;
+    let mut watcher = Watcher { cancel_after: Some(3), ..Watcher::default() };
+    place.start("run", &mut watcher).unwrap();
+    let config = RunConfig { ema: Some(0.9), ..place.config.clone() };
+    let run = Box::new(Resumed::open(&place.path("run")).unwrap());
+    let start = Start::Resume { run, allow: vec!["ema".into()] };
+    let error = tune(&config, start, &CancelToken::new(), &mut Watcher::default()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Usage, "{error}");
+}
+
 /// Resuming is the same run for every optimizer when some tensors are frozen.
 #[test]
 fn every_optimizer_trains_a_part() {

@@ -157,6 +157,11 @@ pub struct Settings {
     #[arg(help = or_default("Largest norm of the gradient; 0 never clips", table().clip))]
     clip: Option<f64>,
 
+    /// Keep an average of the weights, in which the old average has this share at each step, as in 0.999; it is
+    /// written to weights/ema.gguf
+    #[arg(long, value_name = "DECAY")]
+    ema: Option<f64>,
+
     /// What to do when a loss or gradient is not finite: stop, or leave out up to N steps in a row [default: stop]
     #[arg(long, value_name = "stop|skip:N", value_parser = on_nonfinite)]
     on_nonfinite: Option<OnNonfinite>,
@@ -350,6 +355,7 @@ impl Settings {
         c.momentum = self.momentum.or(c.momentum);
         c.nesterov |= self.nesterov;
         set(&mut c.clip, &self.clip);
+        c.ema = self.ema.or(c.ema);
         set(&mut c.on_nonfinite, &self.on_nonfinite);
         set(&mut c.seed, &self.seed);
         set(&mut c.threads, &self.threads);
