@@ -1,4 +1,4 @@
-//! What the system says about this process's memory.
+//! What the system says about this process's memory, and about itself.
 
 use std::path::Path;
 
@@ -22,6 +22,14 @@ pub fn peak_resident_bytes() -> u64 {
 pub fn available_bytes() -> Option<u64> {
     let free = field("/proc/meminfo", "MemAvailable:");
     [free, group_room(), address_room()].into_iter().flatten().min()
+}
+
+/// The name of the machine; none where the system does not say.
+pub fn host_name() -> Option<String> {
+    #[cfg(unix)]
+    return Some(rustix::system::uname().nodename().to_string_lossy().into_owned());
+    #[cfg(not(unix))]
+    return None;
 }
 
 /// A line of the process's status, in bytes.

@@ -165,6 +165,10 @@ pub struct RunConfig {
     pub save_every: Option<usize>,
     /// Checkpoints that are kept, at least 2.
     pub keep: usize,
+    /// Steps between reports of the gradient of each tensor; without it none.
+    pub grad_every: Option<usize>,
+    /// Steps between reports of how far each tensor is from where it began; without it none.
+    pub drift_every: Option<usize>,
     /// Steps between samples; without it only before and after.
     pub sample_every: Option<usize>,
     /// Prompt of the samples; without it the prompt of the first held-out example.
@@ -220,6 +224,8 @@ impl Default for RunConfig {
             early_stop: None,
             save_every: None,
             keep: MIN_KEEP,
+            grad_every: None,
+            drift_every: None,
             sample_every: None,
             sample_prompt: None,
             sample_tokens: 64,
@@ -294,6 +300,8 @@ impl RunConfig {
             ("eval-every", self.eval_every),
             ("sample-every", self.sample_every),
             ("save-every", self.save_every),
+            ("grad-every", self.grad_every),
+            ("drift-every", self.drift_every),
             ("early-stop", self.early_stop),
         ];
         for (name, value) in every {

@@ -82,6 +82,8 @@ const FREE: &[&str] = &[
     "on_nonfinite",
     "save_every",
     "keep",
+    "grad_every",
+    "drift_every",
     "sample_every",
     "sample_prompt",
     "sample_tokens",

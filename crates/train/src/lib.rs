@@ -24,6 +24,7 @@ mod trainer;
 mod training;
 mod tune;
 mod watch;
+mod weight_events;
 
 pub use checkpoint::{Checkpoint, State};
 pub use config::{Decay, EvalSplit, MemoryLimit, OnNonfinite, RunConfig};

@@ -27,6 +27,8 @@ pub struct Memory {
     pub slots_bytes: u64,
     /// The average of the trained values, where one is kept.
     pub average_bytes: u64,
+    /// What an adapter began with, where drift from it is reported.
+    pub initial_bytes: u64,
     /// Activations and their gradients, of the largest micro-batch or evaluation; they share their memory with the
     /// temporaries of an update.
     pub activations_bytes: u64,
@@ -109,7 +111,7 @@ const WORKER_BYTES: u64 = 1 << 20;
 
 /// The memory of a run whose passes need an arena of `activations` bytes. `process_bytes` is what the process had
 /// before anything was allocated for the run, `export_bytes` what writing the weights takes, `sample` the tokens of a
-/// sample with its prompt.
+/// sample with its prompt, `initial_bytes` are kept of where the tensors began.
 pub fn memory(
     engine: &Engine,
     trainer: &Trainer,
@@ -117,6 +119,7 @@ pub fn memory(
     activations: u64,
     export_bytes: u64,
     sample: usize,
+    initial_bytes: u64,
 ) -> Memory {
     let span = |views: &[(String, View)]| views.iter().map(|(_, v)| v.span()).sum::<u64>();
     let (trained_bytes, slots_bytes) = (span(&trainer.weights()), trainer.slot_bytes());
@@ -129,6 +132,7 @@ pub fn memory(
         gradients_bytes: trained_bytes,
         slots_bytes,
         average_bytes,
+        initial_bytes,
         activations_bytes: activations,
         kv_bytes: KvCache::bytes(&engine.model.spec, 1, sample),
         checkpoint_bytes: export_bytes,
@@ -143,6 +147,7 @@ pub fn memory(
         + m.gradients_bytes
         + m.slots_bytes
         + m.average_bytes
+        + m.initial_bytes
         + m.activations_bytes
         + m.kv_bytes
         + m.checkpoint_bytes

@@ -14,6 +14,7 @@ use crate::optim::{Class, Target, Tensor};
 use crate::patterns;
 use crate::run_dir::RunDir;
 use crate::trainer::Trainer;
+use crate::weight_events::Initial;
 
 /// What is trained.
 pub(crate) enum Recipe {
@@ -59,6 +60,22 @@ impl Recipe {
         let (Recipe::Lora { set, .. }, Some(path)) = (self, &config.init_adapter) else { return Ok(()) };
         let file = AdapterFile::read(path, &engine.model, Binding::Strict)?;
         file.upload(engine, set).map_err(|e| e.in_file(path))
+    }
+
+    /// Where the tensors begin, when they have just been made; their values are not yet those of a checkpoint.
+    pub fn initial(&self, engine: &Engine, targets: &[Target]) -> Initial {
+        match self {
+            Recipe::Full => Initial::Base,
+            Recipe::Lora { .. } => Initial::keep(engine, targets),
+        }
+    }
+
+    /// Bytes of [`Recipe::initial`], before it is made.
+    pub fn initial_bytes(&self, trainer: &Trainer) -> u64 {
+        match self {
+            Recipe::Full => 0,
+            Recipe::Lora { .. } => trainer.weights().iter().map(|(_, v)| v.span()).sum(),
+        }
     }
 
     /// The adapters that a pass applies.

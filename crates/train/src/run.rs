@@ -119,6 +119,7 @@ impl Run {
             activations,
             export,
             self.sample_context(),
+            self.config.drift_every.map_or(0, |_| self.recipe.initial_bytes(&self.trainer)),
         );
         self.plan.memory = memory;
     }

@@ -142,13 +142,13 @@ pub fn tune(
     config.check()?;
     let mut run = Run::new(config)?;
     run.plan.disk = disk(&run, start.out());
-    let state = match start.checkpoint() {
-        Some(c) => c.state.clone(),
-        None => {
-            run.recipe.begin(&mut run.engine, &run.config)?;
-            State::default()
-        }
-    };
+    let state = start.checkpoint().map_or_else(State::default, |c| c.state.clone());
+    let drifts = run.config.drift_every.is_some();
+    if start.checkpoint().is_none() || drifts {
+        run.recipe.begin(&mut run.engine, &run.config)?;
+    }
+    // Before a checkpoint puts other values in their place.
+    let initial = drifts.then(|| run.recipe.initial(&run.engine, run.trainer.targets()));
     let saved = start.checkpoint().map(|c| c.state.step);
     let (dir, run_id) = match start {
         Start::Plan { .. } => {
@@ -172,7 +172,7 @@ pub fn tune(
         Some(run_id) => announce(&run, &mut events, &run_id)?,
         None => events.append("resume", Some(state.step), json!({"phase": "train", "resumed_at": now()}))?,
     }
-    let mut training = Training { run, state, dir, events, cancel, observer, saved };
+    let mut training = Training { run, state, dir, events, cancel, observer, saved, initial };
     let result = training.train();
     training.end(&result)?;
     result
@@ -209,7 +209,7 @@ fn announce(run: &Run, events: &mut Events, run_id: &str) -> Result<()> {
         None,
         json!({
             "schema": SCHEMA, "started_at": now(), "run_id": run_id, "phase": "train",
-            "host": {"os": os, "arch": arch},
+            "host": {"name": process::host_name(), "os": os, "arch": arch},
             "backend": {"kind": "cpu", "isa": backend.isa().name(), "threads": backend.threads()},
             "planish": env!("CARGO_PKG_VERSION"),
             "model": {

@@ -198,6 +198,14 @@ pub struct Settings {
     #[arg(help = or_default("Checkpoints that are kept", table().keep))]
     keep: Option<usize>,
 
+    /// Steps between reports of each tensor's gradient in events.jsonl [default: none]
+    #[arg(long, value_name = "N")]
+    grad_every: Option<usize>,
+
+    /// Steps between reports in events.jsonl of how far each tensor is from where it began [default: none]
+    #[arg(long, value_name = "N")]
+    drift_every: Option<usize>,
+
     /// Steps between samples [default: before and after only]
     #[arg(long, value_name = "N")]
     sample_every: Option<usize>,
@@ -369,6 +377,8 @@ impl Settings {
             given => given,
         };
         set(&mut c.keep, &self.keep);
+        c.grad_every = self.grad_every.or(c.grad_every);
+        c.drift_every = self.drift_every.or(c.drift_every);
         c.sample_every = self.sample_every.or(c.sample_every);
         c.sample_prompt = self.sample_prompt.clone().or(c.sample_prompt);
         Ok(c)
