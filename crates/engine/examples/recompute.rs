@@ -31,7 +31,7 @@ fn main() -> Result<()> {
             isa,
             context,
             tokens,
-            trainable,
+            trainable: trainable.clone(),
             recompute: false,
             precision: Precision::F32,
         };
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
             path => Model::open(Path::new(path))?,
         };
         let mut engine = Engine::new(model, options)?;
-        let set = adapter(&mut engine, trainable)?;
+        let set = adapter(&mut engine, &trainable)?;
         let mut best = [f64::MAX; 2];
         // In turns, so that a busy machine hurts both.
         for turn in 0..2 * repeats.max(1) {
@@ -62,8 +62,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn adapter(engine: &mut Engine, trainable: Trainable) -> Result<AdapterSet> {
-    if trainable == Trainable::Everything {
+fn adapter(engine: &mut Engine, trainable: &Trainable) -> Result<AdapterSet> {
+    if *trainable == Trainable::Everything {
         return Ok(AdapterSet::default());
     }
     let spec = AdapterSpec {

@@ -1,5 +1,6 @@
 //! A model on a backend.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use planish_base::{Error, Result, TypeId};
@@ -12,7 +13,7 @@ use crate::precision::Precision;
 use crate::room;
 
 /// How a model is loaded.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// Worker threads.
     pub threads: usize,
@@ -64,12 +65,24 @@ impl Engine {
             model.arch,
             &model.spec,
             &model.weights,
-            options.trainable,
+            &options.trainable,
             options.context,
         )
         .map_err(|e| e.in_file(&model.path))?;
+        if options.trainable != Trainable::Nothing {
+            // Masters are copies: what they were decoded from need not stay in memory beside them.
+            model.release();
+        }
         let inputs = Inputs::new(&mut backend, options.tokens)?;
         Ok(Engine { model: Arc::new(model), backend, params, inputs, options, noise: None })
+    }
+
+    /// Bytes of the files' tensors that are not trained: what stays mapped.
+    pub fn frozen_bytes(&self) -> u64 {
+        let trained: BTreeSet<&str> = self.params.trainable().map(|n| n.name.as_str()).collect();
+        let weights = &self.model.weights;
+        let frozen = weights.entries.iter().filter(|(name, _)| !trained.contains(name.as_str()));
+        frozen.map(|(_, e)| weights.bytes(e).len() as u64).sum()
     }
 
     /// Longest sequence.

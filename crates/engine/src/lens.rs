@@ -11,6 +11,9 @@ use planish_store::fs;
 use crate::engine::Engine;
 use crate::export::check_finite;
 
+/// The table that a lens looks at; in written files what it shows.
+pub const TABLE: &str = "token_embd.weight";
+
 /// Whether a tensor is only there for the lens.
 pub fn is_part(name: &str) -> bool {
     name.starts_with("lens.")
@@ -34,7 +37,7 @@ impl<'a> Lens<'a> {
         let (out, donor) = (weight.view.rows, weight.view.cols);
         let columns =
             (0..donor).flat_map(|c| (0..out).map(move |r| (r, c))).map(|(r, c)| rows[r * donor + c]);
-        let table = engine.model.weights.require("token_embd.weight").ok()?;
+        let table = engine.model.weights.require(TABLE).ok()?;
         Some(Lens { engine, table, columns: columns.collect(), bias: values(&bias.view) })
     }
 
@@ -54,7 +57,7 @@ impl<'a> Lens<'a> {
                 sums.iter_mut().zip(column).for_each(|(sum, w)| *sum += f64::from(*x) * w);
             }
             let row: Vec<u8> = sums.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect();
-            check_finite("token_embd.weight", &row)?;
+            check_finite(TABLE, &row)?;
             sink.write_all(&row).map_err(fs::write_failed)?;
         }
         Ok(())

@@ -165,10 +165,20 @@ impl Model {
     /// The SHA-256 of the weights' file, in hexadecimal; of several files, that of their SHA-256s one after the
     /// other. It is computed when first asked for.
     pub fn sha256(&self) -> &str {
-        self.hash.get_or_init(|| match self.files() {
-            [file] => fs::sha256(file),
-            files => fs::sha256(files.iter().map(|f| fs::sha256(f)).collect::<String>().as_bytes()),
+        self.hash.get_or_init(|| {
+            let hash = match self.files() {
+                [file] => fs::sha256(file),
+                files => fs::sha256(files.iter().map(|f| fs::sha256(f)).collect::<String>().as_bytes()),
+            };
+            // The whole file was looked at, also what nobody computes with.
+            self.release();
+            hash
         })
+    }
+
+    /// Lets the mapped files leave the memory; what is used of them comes back by itself.
+    pub fn release(&self) {
+        self.files().iter().for_each(Bytes::release);
     }
 
     /// The files that hold the weights, for hashes.

@@ -253,7 +253,7 @@ fn special_tokens(m: &Metadata) -> Result<String> {
 /// Builds the parameters as a run would: every tensor is there, none is left over, shapes are the Spec's.
 fn shapes(model: &Model) -> Result<String> {
     let mut backend = CpuBackend::new(Isa::detect(), 1)?;
-    let (spec, nothing) = (&model.spec, Trainable::Nothing);
+    let (spec, nothing) = (&model.spec, &Trainable::Nothing);
     let params = Params::load(&mut backend, model.arch, spec, &model.weights, nothing, 1)?;
     let (blocks, tensors) = (spec.layers.len(), params.named.len());
     Ok(format!("{} of {blocks} blocks: {tensors} tensors of the expected shapes", spec.arch))

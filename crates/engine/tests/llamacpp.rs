@@ -131,3 +131,22 @@ fn llama_cpp_computes_the_same_with_adapters_of_every_kind() {
         assert!(distance(&got, &want, vocab) < 1e-3, "{case}: {:e}", distance(&got, &want, vocab));
     }
 }
+
+/// A file of toy has another order of rows and a tensor for each head; what is written of it is one of llama.cpp's.
+#[test]
+fn llama_cpp_loads_what_becomes_of_a_file_of_toy() {
+    let Some(python) = planish_testkit::files::needed("PLANISH_PYTHON", "") else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let ids = &sequences(BASE)[0][..8];
+    for scattered in [false, true] {
+        let model = TestGguf::golden(BASE).toy(8, scattered).open(&path("toy.gguf"));
+        let mut engine = common::engine(model);
+        let want = logits(&mut engine, ids, &[]);
+        planish_engine::write_model(&engine, &path("out.gguf")).unwrap();
+        let worst = distance(&probe(&python, &path("out.gguf"), None, ids), &want, engine.model.spec.vocab);
+        assert!(worst < 1e-3, "{worst:e}");
+    }
+}

@@ -13,14 +13,14 @@ use planish_tape::ops::Example;
 const TOKENS: u32 = 256;
 const LAYERS: usize = 6;
 
-fn engine(trainable: Trainable, threads: usize) -> Engine {
+fn engine(trainable: &Trainable, threads: usize) -> Engine {
     let (isa, tokens) = (Isa::detect(), TOKENS as usize);
     let options = EngineOptions {
         threads,
         isa,
         context: tokens,
         tokens,
-        trainable,
+        trainable: trainable.clone(),
         recompute: false,
         precision: Precision::F32,
     };
@@ -48,10 +48,10 @@ fn adapter(engine: &mut Engine) -> AdapterSet {
 }
 
 /// Bits of the losses and of all gradients, and the bytes of the arena.
-fn train(trainable: Trainable, threads: usize, recompute: bool) -> (Vec<Vec<u32>>, u64) {
+fn train(trainable: &Trainable, threads: usize, recompute: bool) -> (Vec<Vec<u32>>, u64) {
     let mut engine = engine(trainable, threads);
     engine.set_recompute(recompute);
-    let set = if trainable == Trainable::Nothing { adapter(&mut engine) } else { AdapterSet::default() };
+    let set = if *trainable == Trainable::Nothing { adapter(&mut engine) } else { AdapterSet::default() };
     let ids: Vec<u32> = (0..TOKENS).map(|i| i * 37 % 512).collect();
     let positions: Vec<u32> = (0..100).chain(0..TOKENS - 100).collect();
     let rows: Vec<u32> = (0..TOKENS).filter(|r| r % 7 != 2).collect();
@@ -69,7 +69,7 @@ fn train(trainable: Trainable, threads: usize, recompute: bool) -> (Vec<Vec<u32>
     (bits, engine.training_program(&batch, &[&set]).0.arena_bytes())
 }
 
-fn check(trainable: Trainable) {
+fn check(trainable: &Trainable) {
     let (want, kept) = train(trainable, 1, false);
     assert!(want.iter().all(|v| v.iter().any(|x| f32::from_bits(*x) != 0.0)), "a gradient is zero");
     for threads in [1, 3] {
@@ -82,10 +82,10 @@ fn check(trainable: Trainable) {
 
 #[test]
 fn adapters_with_dropout() {
-    check(Trainable::Nothing);
+    check(&Trainable::Nothing);
 }
 
 #[test]
 fn all_weights() {
-    check(Trainable::Everything);
+    check(&Trainable::Everything);
 }

@@ -7,6 +7,7 @@
 pub mod adapter;
 pub mod arch;
 pub mod block;
+mod heads;
 mod inputs;
 mod kv;
 mod params;
@@ -18,6 +19,7 @@ mod weights;
 
 pub use adapter::{AdapterSet, AdapterSpec, InitLora, Layers, Pair, PairValues};
 pub use arch::{ARCHS, Arch};
+pub use heads::head_of;
 pub use inputs::{Inputs, Ragged};
 pub use kv::KvCache;
 pub use params::{LayerParams, LinearParams, Named, Params, Trainable};

@@ -14,13 +14,27 @@ use crate::rotary;
 use crate::spec::{LinearId, Role, Spec};
 use crate::weights::{WeightEntry, Weights};
 
-/// Which tensors of the base get gradients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which tensors of the base get gradients. Those that do become f32 masters with a gradient beside them; the others
+/// keep the file's bytes, memory-mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trainable {
-    /// None: weights keep the file's bytes, memory-mapped.
+    /// None.
     Nothing,
-    /// All: f32 masters are made, and gradients beside them.
+    /// All.
     Everything,
+    /// Those of these GGUF names.
+    Matching(BTreeSet<String>),
+}
+
+impl Trainable {
+    /// Whether the tensor of this GGUF name gets a gradient.
+    pub fn holds(&self, name: &str) -> bool {
+        match self {
+            Trainable::Nothing => false,
+            Trainable::Everything => true,
+            Trainable::Matching(names) => names.contains(name),
+        }
+    }
 }
 
 /// A linear map of a block.
@@ -92,7 +106,7 @@ impl Params {
         arch: &Arch,
         spec: &Spec,
         weights: &Weights,
-        trainable: Trainable,
+        trainable: &Trainable,
         context: usize,
     ) -> Result<Params> {
         let homes = weights.files.iter().map(|f| backend.import(Arc::new(f.clone()))).collect();
@@ -150,7 +164,7 @@ struct Loader<'a> {
     arch: &'a Arch,
     spec: &'a Spec,
     weights: &'a Weights,
-    trainable: Trainable,
+    trainable: &'a Trainable,
     homes: Vec<Home>,
     named: Vec<Named>,
     used: BTreeSet<String>,
@@ -164,7 +178,7 @@ impl Loader<'_> {
         if self.spec.tied {
             return Err(Error::input("lens", "a model with a projection lens needs a head of its own"));
         }
-        let trainable = std::mem::replace(&mut self.trainable, Trainable::Nothing);
+        let trainable = std::mem::replace(&mut self.trainable, &Trainable::Nothing);
         let table = self.tensor(name, vocab, donor)?;
         self.trainable = trainable;
         let lens = (self.tensor("lens.proj.weight", width, donor)?, self.tensor("lens.proj.bias", 1, width)?);
@@ -212,14 +226,14 @@ impl Loader<'_> {
         }
         Quant::of(e.dtype).map_err(|err| err.at(format!("tensor `{name}`")))?;
         self.used.insert(name.to_string());
-        let param = self.place(e)?;
+        let param = self.place(name, e)?;
         self.named.push(Named { name: name.to_string(), param });
         Ok(param)
     }
 
     /// Vectors and trained tensors become f32 of our own; matrices that stay as they are keep the file's bytes.
-    fn place(&mut self, e: &WeightEntry) -> Result<Param> {
-        let trains = self.trainable == Trainable::Everything;
+    fn place(&mut self, name: &str, e: &WeightEntry) -> Result<Param> {
+        let trains = self.trainable.holds(name);
         let aligned = !matches!(e.dtype, TypeId::F32) || e.offset.is_multiple_of(4);
         if !trains && aligned && (e.rows > 1 || e.dtype == TypeId::F32) {
             return Ok(Param::frozen(View::new(self.homes[e.file], e.offset, e.rows, e.cols, e.dtype)));

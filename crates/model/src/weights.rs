@@ -8,6 +8,7 @@ use planish_store::gguf::Gguf;
 use planish_store::safetensors::{Dtype, SafeTensors};
 
 use crate::arch::Arch;
+use crate::heads;
 
 /// One tensor: a vector is one row.
 #[derive(Clone, Debug)]
@@ -34,10 +35,10 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// The tensors of a GGUF file.
+    /// The tensors of a GGUF file; projections that it has head by head are joined.
     ///
     /// # Errors
-    /// Kind `Input` for a tensor of more than two dimensions.
+    /// Kind `Input` for a tensor of more than two dimensions, and for heads that do not make a whole.
     pub fn from_gguf(gguf: &Gguf) -> Result<Weights> {
         let mut entries = BTreeMap::new();
         for t in gguf.tensors() {
@@ -60,7 +61,9 @@ impl Weights {
             };
             entries.insert(t.name.clone(), entry);
         }
-        Ok(Weights { files: vec![gguf.bytes().clone()], entries })
+        let mut weights = Weights { files: vec![gguf.bytes().clone()], entries };
+        heads::join(&mut weights)?;
+        Ok(weights)
     }
 
     /// Adds the tensors of a safetensors file, renamed from Hugging Face to GGUF names.

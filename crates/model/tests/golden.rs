@@ -34,7 +34,7 @@ impl Model {
         let mut weights = Weights::default();
         weights.add_safetensors(arch, &SafeTensors::open(&dir.join("model.safetensors")).unwrap()).unwrap();
         let mut backend = CpuBackend::new(Isa::detect(), 2).unwrap();
-        let params = Params::load(&mut backend, arch, &spec, &weights, trainable, 64).unwrap();
+        let params = Params::load(&mut backend, arch, &spec, &weights, &trainable, 64).unwrap();
         let inputs = Inputs::new(&mut backend, 256).unwrap();
         Model { backend, arch, spec, params, inputs }
     }

@@ -44,6 +44,17 @@ impl Bytes {
         Bytes(Arc::new(Storage::Owned(bytes)))
     }
 
+    /// Says that the bytes are not needed soon: the pages of a map leave the memory of the process, and come back from
+    /// the file when they are read again. Nothing happens to a vector, or where the system has no such advice.
+    pub fn release(&self) {
+        #[cfg(unix)]
+        if let Storage::Mapped(map) = &*self.0 {
+            // SAFETY: dropping the pages of a map loses what was written through it, and this one is read-only: it
+            // shows the file before and after. An advice that is not taken changes nothing but memory.
+            _ = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+        }
+    }
+
     /// Number of bytes.
     pub fn len(&self) -> usize {
         self.as_ref().len()
@@ -75,5 +86,31 @@ impl Deref for Bytes {
 impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Bytes({} bytes)", self.len())
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::process::status;
+
+    #[test]
+    fn released_pages_leave_the_memory_and_come_back() {
+        const SIZE: usize = 64 << 20;
+        let path = std::env::temp_dir().join(format!("planish-release-{}", std::process::id()));
+        let content: Vec<u8> = (0..SIZE).map(|i| (i / 4096 % 251) as u8).collect();
+        fs::write_atomic(&path, |w| w.write_all(&content).map_err(fs::write_failed)).unwrap();
+        let bytes = Bytes::map(&path).unwrap();
+        let in_memory = || status("RssFile:").unwrap();
+        assert!(*bytes == content[..]);
+        let read = in_memory();
+        bytes.clone().release();
+        let released = in_memory();
+        // Other tests map files of a few pages meanwhile.
+        assert!(read > released + SIZE as u64 * 7 / 8, "{read} {released}");
+        assert!(*bytes == content[..]);
+        assert!(in_memory() > released + SIZE as u64 * 7 / 8);
+        fs::remove_file(&path).unwrap();
+        Bytes::from_vec(vec![1]).release();
     }
 }

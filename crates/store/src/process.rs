@@ -1,4 +1,4 @@
-//! What the system says about this process's memory.
+//! What the system says about this process's memory, and about itself.
 
 use std::path::Path;
 
@@ -24,7 +24,16 @@ pub fn available_bytes() -> Option<u64> {
     [free, group_room(), address_room()].into_iter().flatten().min()
 }
 
-fn status(key: &str) -> Option<u64> {
+/// The name of the machine; none where the system does not say.
+pub fn host_name() -> Option<String> {
+    #[cfg(unix)]
+    return Some(rustix::system::uname().nodename().to_string_lossy().into_owned());
+    #[cfg(not(unix))]
+    return None;
+}
+
+/// A line of the process's status, in bytes.
+pub(crate) fn status(key: &str) -> Option<u64> {
     field("/proc/self/status", key)
 }
 

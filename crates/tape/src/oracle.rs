@@ -202,6 +202,7 @@ impl Backend for Oracle {
             Call::Momentum(c) => self.momentum(c),
             Call::Normalise(c) => self.normalise(c),
             Call::Descend(c) => self.descend(c),
+            Call::Average(c) => self.average(c),
             Call::Extrapolate(c) => self.extrapolate(c),
             Call::ScheduleFree(c) => self.schedule_free(c),
             Call::SumSquares(c) => self.sum_squares(c),

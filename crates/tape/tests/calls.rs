@@ -200,6 +200,7 @@ fn optimizers(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
     let [v, free_v] = [1, 2].map(|_| squares(b, n));
     let (sums, weights) = (sums(b, n.div_ceil(SUM_BLOCK)), sums(b, 2));
     let (x, adamw) = (floats(b, 1, n, 12), hyper(b, &ADAMW));
+    let mean = floats(b, 1, n, 13);
     let sgd = hyper(b, &[1e-2, 0.9, 1.0, 0.9, 0.5]);
     let lion_hyper = hyper(b, &[1e-2, 0.9, 0.1, 0.99, 0.01, 0.5]);
     let later = hyper(b, &[1e-2, 0.9, 0.1, 0.999, 0.001, 1e-8, 0.003, 0.0, 0.5]);
@@ -210,11 +211,15 @@ fn optimizers(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
         Sgd { grad, hyper: sgd, param: second, m: sgd_m, weight_decay }.into(),
         Lion { grad, hyper: lion_hyper, param: lion, m: lion_m, weight_decay }.into(),
     ];
+    // From nothing to x, and a little further.
+    for (x, share) in [(second, 1.0), (lion, 0.01)] {
+        calls.push(Average { x, hyper: hyper(b, &[share]), y: mean }.into());
+    }
     for hyper in [first, later, later] {
         calls.push(Extrapolate { hyper, param: free, x, z }.into());
         calls.push(ScheduleFree { grad, hyper, x, param: free, z, v: free_v, weights, weight_decay }.into());
     }
-    (calls, vec![param, m, v, second, sgd_m, lion, lion_m, free, x, z, free_v])
+    (calls, vec![param, m, v, second, sgd_m, lion, lion_m, free, x, z, free_v, mean])
 }
 
 /// Moments of 8 bits, used and made again; the last block is not whole. The oracle holds a code in a word.

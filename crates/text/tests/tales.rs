@@ -107,7 +107,7 @@ fn the_computed_entropy_is_that_of_the_stories() {
 #[test]
 fn the_probability_of_a_story_is_the_product_of_its_choices() {
     let text = "Meet Tom, a brave boy from a tiny town. He saw a red kite beside the tree. So he walked slowly to \
-                the river. Somebody was singing quietly: a tired fox. It had missed its red kite for two weeks. \
+                the river. Somebody was singing quietly: a tired fox. It had missed its kite for two weeks. \
                 \"Thank you, Tom,\" said the fox gently. In the end Tom chose love over gold every Monday.";
     let [size, home, hero, mood] = seen("In a _ _ lived _, a _");
     let [_, colour, thing] = seen("_ dearest treasure was a _ _");
@@ -259,6 +259,6 @@ fn stories_are_a_function_of_seed_and_index() {
 const FIRST: &str = "Once upon a time a brave child named Olga lived in a dusty castle. She wished for a black box and \
                      excellent pie. Olga packed fancy melon and roamed to the fountain. Soon she heard a furry hen \
                      knitting warmly. \"Do not worry,\" called Olga cheerfully and hugged the hen. The hen felt \
-                     delighted and gave Olga a black box. And the hen visits Olga every Wednesday, \
+                     delighted and gave Olga a box. And the hen visits Olga every Wednesday, \
                      bringing fresh melon.";
 const HASH: u64 = 0xe9f0_ba58_6393_900d;

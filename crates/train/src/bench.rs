@@ -70,7 +70,7 @@ impl Training {
             isa,
             context: length,
             tokens: sequences * length,
-            trainable: Recipe::trainable(config),
+            trainable: Recipe::trainable(&model, config)?,
             recompute: config.recompute,
             precision: Precision::of(&config.precision, isa)?,
         };

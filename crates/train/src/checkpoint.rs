@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! checkpoints/step_N/  manifest.json  state.json  config.toml  weights.safetensors  optimizer.safetensors
+//!     average.safetensors (of a run that keeps one)
 //! ```
 //!
 //! It appears whole or not at all ([`DirWriter`]), and its manifest holds a checksum of each file. The order of the
@@ -31,6 +32,7 @@ const STATE: &str = "state.json";
 const CONFIG: &str = "config.toml";
 const WEIGHTS: &str = "weights.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
+const AVERAGE: &str = "average.safetensors";
 /// Settings and state are small.
 const TEXT_LIMIT: u64 = 1 << 20;
 
@@ -101,6 +103,10 @@ impl Checkpoint {
         writer.file(CONFIG, |w| w.write_all(settings.as_bytes()).map_err(fs::write_failed))?;
         writer.file(WEIGHTS, |w| write_views(w, engine, &trainer.weights()))?;
         writer.file(OPTIMIZER, |w| write_views(w, engine, &trainer.slots()))?;
+        let averages = trainer.averages();
+        if !averages.is_empty() {
+            writer.file(AVERAGE, |w| write_views(w, engine, &averages))?;
+        }
         Self::read(writer.commit(FORMAT)?)
     }
 
@@ -132,7 +138,9 @@ impl Checkpoint {
     /// # Errors
     /// `checkpoint` when its tensors are not those of this run.
     pub fn restore(&self, engine: &mut Engine, trainer: &mut Trainer) -> Result<()> {
-        for (name, views) in [(WEIGHTS, trainer.weights()), (OPTIMIZER, trainer.slots())] {
+        let files =
+            [(WEIGHTS, trainer.weights()), (OPTIMIZER, trainer.slots()), (AVERAGE, trainer.averages())];
+        for (name, views) in files.into_iter().filter(|(_, views)| !views.is_empty()) {
             let file = SafeTensors::from_bytes(self.dir.bytes(name)?)?;
             read_views(&file, engine, &views).map_err(|e| e.in_file(&self.path().join(name)))?;
         }
@@ -171,7 +179,7 @@ pub fn latest(dir: &Path) -> Result<(Option<Checkpoint>, Vec<Error>)> {
 
 /// Bytes of a checkpoint on the disk, a little more than it will have.
 pub fn size(trainer: &Trainer) -> u64 {
-    let views = [trainer.weights(), trainer.slots()].concat();
+    let views = [trainer.weights(), trainer.slots(), trainer.averages()].concat();
     let headers: u64 = views.iter().map(|(name, _)| name.len() as u64 + 128).sum();
     views.iter().map(|(_, v)| v.span()).sum::<u64>() + headers + TEXT_LIMIT
 }

@@ -95,6 +95,10 @@ pub struct RunConfig {
     pub cache: Option<PathBuf>,
     /// Train every weight instead of an adapter.
     pub full: bool,
+    /// With `full`: patterns of tensors' names, with `*` for any characters, that stay as they are.
+    pub freeze: Vec<String>,
+    /// With `full`: patterns of the names of those that are trained; without one all are.
+    pub train: Vec<String>,
     /// An adapter that training starts from.
     pub init_adapter: Option<PathBuf>,
     /// LoRA rank.
@@ -169,6 +173,8 @@ pub struct RunConfig {
     pub decay: Decay,
     /// Largest global gradient norm; 0 never clips.
     pub clip: f64,
+    /// Keeps an average of the trained weights, in which the old average has this share at each step.
+    pub ema: Option<f64>,
     /// What becomes of a step whose loss or gradient is not finite.
     pub on_nonfinite: OnNonfinite,
     /// Seed of initial values, order, split and dropout.
@@ -183,6 +189,10 @@ pub struct RunConfig {
     pub save_every: Option<usize>,
     /// Checkpoints that are kept, at least 2.
     pub keep: usize,
+    /// Steps between reports of the gradient of each tensor; without it none.
+    pub grad_every: Option<usize>,
+    /// Steps between reports of how far each tensor is from where it began; without it none.
+    pub drift_every: Option<usize>,
     /// Steps between samples; without it only before and after.
     pub sample_every: Option<usize>,
     /// Prompt of the samples; without it the prompt of the first held-out example.
@@ -204,6 +214,8 @@ impl Default for RunConfig {
             eval_split: EvalSplit::Fraction(0.05),
             cache: None,
             full: false,
+            freeze: Vec::new(),
+            train: Vec::new(),
             init_adapter: None,
             rank: 16,
             alpha: 32.0,
@@ -241,6 +253,7 @@ impl Default for RunConfig {
             weight_decay: 0.0,
             decay: Decay::Matrices,
             clip: 1.0,
+            ema: None,
             on_nonfinite: OnNonfinite::Stop,
             seed: 0,
             threads: 1,
@@ -248,6 +261,8 @@ impl Default for RunConfig {
             early_stop: None,
             save_every: None,
             keep: MIN_KEEP,
+            grad_every: None,
+            drift_every: None,
             sample_every: None,
             sample_prompt: None,
             sample_tokens: 64,
@@ -315,6 +330,8 @@ impl RunConfig {
         positive("lr-min", rate(self.lr_min) && self.lr_min <= lr, self.lr_min.to_string(), "0 to lr")?;
         positive("weight-decay", rate(self.weight_decay), self.weight_decay.to_string(), "0 or more")?;
         positive("clip", rate(self.clip), self.clip.to_string(), "0 (never) or more")?;
+        let decay = self.ema.unwrap_or(0.5);
+        positive("ema", decay > 0.0 && decay < 1.0, decay.to_string(), "between 0 and 1")?;
         positive(
             "betas",
             (0.0..1.0).contains(&b1) && (0.0..1.0).contains(&b2),
@@ -331,6 +348,8 @@ impl RunConfig {
             ("eval-every", self.eval_every),
             ("sample-every", self.sample_every),
             ("save-every", self.save_every),
+            ("grad-every", self.grad_every),
+            ("drift-every", self.drift_every),
             ("early-stop", self.early_stop),
         ];
         for (name, value) in every {
@@ -353,6 +372,13 @@ impl RunConfig {
         }
         if [&self.data, &self.eval_data].into_iter().flatten().filter(|p| is_stdin(p)).count() > 1 {
             return Err(Error::usage("stdin", "`-` is given twice, and standard input can be read once"));
+        }
+        let patterns = [("freeze", &self.freeze), ("train", &self.train)];
+        if let Some((name, _)) = patterns.iter().find(|(_, p)| !self.full && !p.is_empty()) {
+            return Err(Error::usage("setting", format!("{name} chooses among the model's own weights"))
+                .with_hint(
+                    "train them with --full; matrices that get an adapter are chosen with --targets",
+                ));
         }
         Ok(())
     }

@@ -1,29 +1,35 @@
-//! The run's log: one JSON object a line, schema `toy/v1`. A reader ignores kinds and keys it does not know, and a
-//! last line that was cut.
+//! The run's log: one JSON object a line, schema `toy/v1` (docs/reference/events.schema.json). A reader ignores kinds and
+//! keys it does not know, and a last line that was cut.
 
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 
 use planish_base::Result;
-use planish_store::fs::AppendLog;
+use planish_store::fs::{AppendLog, Lines};
 use serde_json::{Map, Value, json};
 
 /// The version of the events' meaning.
 pub const SCHEMA: &str = "toy/v1";
 
+/// The first event holds settings and plan.
+const LINE_LIMIT: usize = 1 << 20;
+
 /// Appends events to a file.
 pub struct Events {
     log: AppendLog,
     start: Instant,
+    /// Seconds that a run has behind it when it goes on.
+    before: f64,
 }
 
 impl Events {
-    /// Creates the file.
+    /// Creates the file, or goes on with it: its time never goes back.
     ///
     /// # Errors
     /// Kind `Resource` when it cannot be written.
     pub fn create(path: &Path) -> Result<Events> {
-        Ok(Events { log: AppendLog::create(path)?, start: Instant::now() })
+        let log = AppendLog::create(path)?;
+        Ok(Events { log, start: Instant::now(), before: latest(path) })
     }
 
     /// Appends an event: kind, seconds since the start, the step where there is one, then `fields`. Numbers that are
@@ -34,7 +40,7 @@ impl Events {
     pub fn append(&mut self, kind: &str, step: Option<usize>, fields: Value) -> Result<()> {
         let mut event = Map::new();
         event.insert("kind".into(), kind.into());
-        event.insert("t".into(), json!((self.start.elapsed().as_micros() as f64) / 1e6));
+        event.insert("t".into(), json!(self.before + (self.start.elapsed().as_micros() as f64) / 1e6));
         if let Some(step) = step {
             event.insert("step".into(), step.into());
         }
@@ -51,6 +57,17 @@ impl Events {
     pub fn sync(&self) -> Result<()> {
         self.log.sync()
     }
+}
+
+/// The time of the latest event of a log; what cannot be read was cut short and has none.
+fn latest(path: &Path) -> f64 {
+    let Ok(mut lines) = Lines::open(path, LINE_LIMIT) else { return 0.0 };
+    let mut latest = 0f64;
+    while let Ok(Some((_, line))) = lines.next_line() {
+        let event: Option<Value> = serde_json::from_str(line).ok();
+        latest = event.and_then(|e| e["t"].as_f64()).map_or(latest, |t| latest.max(t));
+    }
+    latest
 }
 
 /// Now, as RFC 3339 in UTC with whole seconds.

@@ -83,6 +83,8 @@ const FREE: &[&str] = &[
     "on_nonfinite",
     "save_every",
     "keep",
+    "grad_every",
+    "drift_every",
     "sample_every",
     "sample_prompt",
     "sample_tokens",
@@ -90,8 +92,20 @@ const FREE: &[&str] = &[
 ];
 
 /// What decides the shape of the state: no state of one fits the other.
-const FIXED: &[&str] =
-    &["full", "rank", "targets", "layers", "rank_pattern", "dora", "init_lora", "optimizer", "trained"];
+const FIXED: &[&str] = &[
+    "full",
+    "freeze",
+    "train",
+    "rank",
+    "targets",
+    "layers",
+    "rank_pattern",
+    "dora",
+    "init_lora",
+    "optimizer",
+    "ema",
+    "trained",
+];
 
 /// What decides the part of the base that pairs begin as, where they do: a run that goes on computes it again.
 const FIXED_BY_PISSA: &[&str] = &["alpha", "alpha_pattern", "rslora", "seed", "base"];

@@ -19,7 +19,7 @@ use crate::trainer::Trainer;
 pub struct Memory {
     /// Program, tokenizer and data, as they lie in memory when the plan is made.
     pub process_bytes: u64,
-    /// Weights of the base, mapped from its file.
+    /// Weights of the base that are not trained, mapped from its file.
     pub weights_bytes: u64,
     /// Trained values: those of an adapter, or f32 masters of all weights.
     pub trained_bytes: u64,
@@ -27,6 +27,10 @@ pub struct Memory {
     pub gradients_bytes: u64,
     /// The optimizer's slots.
     pub slots_bytes: u64,
+    /// The average of the trained values, where one is kept.
+    pub average_bytes: u64,
+    /// What an adapter began with, where drift from it is reported.
+    pub initial_bytes: u64,
     /// Activations and their gradients, of the largest micro-batch or evaluation; they share their memory with the
     /// temporaries of an update.
     pub activations_bytes: u64,
@@ -126,7 +130,7 @@ const WORKER_BYTES: u64 = 1 << 20;
 
 /// The memory of a run whose passes need an arena of `activations` bytes. `process_bytes` is what the process had
 /// before anything was allocated for the run, `export_bytes` what writing the weights takes, `sample` the tokens of a
-/// sample with its prompt.
+/// sample with its prompt, `initial_bytes` are kept of where the tensors began.
 pub fn memory(
     engine: &Engine,
     trainer: &Trainer,
@@ -134,21 +138,25 @@ pub fn memory(
     activations: u64,
     export_bytes: u64,
     sample: usize,
+    initial_bytes: u64,
 ) -> Memory {
     let span = |views: &[(String, View)]| views.iter().map(|(_, v)| v.span()).sum::<u64>();
     let (trained_bytes, slots_bytes) = (span(&trainer.weights()), trainer.slot_bytes());
+    let average_bytes = span(&trainer.averages());
     let owned = engine.backend.allocated_bytes();
     let mut m = Memory {
         process_bytes,
-        weights_bytes: engine.model.weight_bytes(),
+        weights_bytes: engine.frozen_bytes(),
         trained_bytes,
         gradients_bytes: trained_bytes,
         slots_bytes,
+        average_bytes,
+        initial_bytes,
         activations_bytes: activations,
         kv_bytes: KvCache::bytes(&engine.model.spec, 1, sample),
         checkpoint_bytes: export_bytes,
         // What the backend has allocated besides: norms, tables, batch buffers.
-        scratch_bytes: owned.saturating_sub(2 * trained_bytes + slots_bytes)
+        scratch_bytes: owned.saturating_sub(2 * trained_bytes + slots_bytes + average_bytes)
             + engine.backend.threads() as u64 * WORKER_BYTES,
         total_bytes: 0,
     };
@@ -157,6 +165,8 @@ pub fn memory(
         + m.trained_bytes
         + m.gradients_bytes
         + m.slots_bytes
+        + m.average_bytes
+        + m.initial_bytes
         + m.activations_bytes
         + m.kv_bytes
         + m.checkpoint_bytes

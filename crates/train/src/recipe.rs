@@ -12,8 +12,10 @@ use planish_tape::Param;
 
 use crate::config::{Decay, RunConfig};
 use crate::optim::{Class, Target, Tensor};
+use crate::patterns;
 use crate::run_dir::RunDir;
 use crate::trainer::Trainer;
+use crate::weight_events::Initial;
 
 /// What is trained.
 #[allow(clippy::large_enum_variant)] // a run has one
@@ -25,14 +27,17 @@ pub(crate) enum Recipe {
         /// Its values.
         set: AdapterSet,
     },
-    /// Every weight, as f32 masters.
+    /// The weights themselves, as f32 masters: all, or those that patterns choose.
     Full,
 }
 
 impl Recipe {
     /// Which tensors of the base get gradients.
-    pub fn trainable(config: &RunConfig) -> Trainable {
-        if config.full { Trainable::Everything } else { Trainable::Nothing }
+    ///
+    /// # Errors
+    /// Kind `Usage` for patterns that no tensor has, or that leave none to train.
+    pub fn trainable(model: &Model, config: &RunConfig) -> Result<Trainable> {
+        if config.full { patterns::trainable(model, config) } else { Ok(Trainable::Nothing) }
     }
 
     /// Makes what the recipe needs beside the base.
@@ -64,6 +69,22 @@ impl Recipe {
         let (Recipe::Lora { set, .. }, Some(path)) = (self, &config.init_adapter) else { return Ok(()) };
         let file = AdapterFile::read(path, &engine.model, Binding::Strict)?;
         file.upload(engine, set).map_err(|e| e.in_file(path))
+    }
+
+    /// Where the tensors begin, when they have just been made; their values are not yet those of a checkpoint.
+    pub fn initial(&self, engine: &Engine, targets: &[Target]) -> Initial {
+        match self {
+            Recipe::Full => Initial::Base,
+            Recipe::Lora { .. } => Initial::keep(engine, targets),
+        }
+    }
+
+    /// Bytes of [`Recipe::initial`], before it is made.
+    pub fn initial_bytes(&self, trainer: &Trainer) -> u64 {
+        match self {
+            Recipe::Full => 0,
+            Recipe::Lora { .. } => trainer.weights().iter().map(|(_, v)| v.span()).sum(),
+        }
     }
 
     /// The adapters that a pass applies.
@@ -179,15 +200,20 @@ impl Recipe {
     }
 
     /// The tensors that a run trains, before anything is loaded.
+    ///
+    /// # Errors
+    /// As [`Recipe::trainable`]; kind `Usage` for an adapter's numbers out of range.
     pub fn tensors(model: &Model, config: &RunConfig) -> Result<Vec<Tensor>> {
         if config.full {
-            let entries = model.weights.entries.iter();
+            let trainable = Self::trainable(model, config)?;
+            let trained =
+                |(name, _): &(&String, &WeightEntry)| trainable.holds(name) && !model.arch.is_constant(name);
             let tensor = |(name, e): (&String, &WeightEntry)| Tensor {
                 rows: e.rows,
                 cols: e.cols,
                 class: class(name),
             };
-            return Ok(entries.map(tensor).collect());
+            return Ok(model.weights.entries.iter().filter(trained).map(tensor).collect());
         }
         let adapter = config.adapter()?;
         let pair = |id: LinearId| {
@@ -200,10 +226,10 @@ impl Recipe {
     }
 
     /// Values that a run trains, before anything is loaded.
+    ///
+    /// # Errors
+    /// As [`Recipe::tensors`].
     pub fn trained(model: &Model, config: &RunConfig) -> Result<u64> {
-        if config.full {
-            return Ok(model.spec.parameters());
-        }
         Ok(Self::tensors(model, config)?.iter().map(|t| t.elements() as u64).sum())
     }
 }

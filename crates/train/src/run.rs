@@ -48,12 +48,14 @@ impl Run {
         let optim = optim::of(&config.optimizer)?;
         let trained = Recipe::trained(&model, &config)?;
         let room = Room::new(&config);
-        let state = process_bytes + 8 * trained + optim.slot_bytes(&Recipe::tensors(&model, &config)?);
+        let average = if config.ema.is_some() { 4 * trained } else { 0 };
+        let slots = optim.slot_bytes(&Recipe::tensors(&model, &config)?);
+        let state = process_bytes + 8 * trained + average + slots;
         if !room.holds(state, process_bytes) {
             return Err(room.refusal(state, process_bytes, None));
         }
         let prompt = data.sample_prompt(&config, &model)?;
-        let options = options(&config, &data, model.spec.context, prompt.len())?;
+        let options = options(&config, &data, &model, prompt.len())?;
         let mut engine = Engine::new(model, options)?;
         if let Some(alpha) = config.neftune {
             engine.set_noise(alpha)?;
@@ -62,7 +64,10 @@ impl Run {
         let targets = recipe.targets(&engine, &config);
         let settings = config.optim_settings()?;
         let state = OptimState::new(&mut engine.backend, optim, settings, &targets)?;
-        let trainer = Trainer::new(&mut engine, targets, state, config.clip, config.micro_batch)?;
+        let mut trainer = Trainer::new(&mut engine, targets, state, config.clip, config.micro_batch)?;
+        if let Some(decay) = config.ema {
+            trainer.keep_average(&mut engine, decay)?;
+        }
         let (examples, batch_size) = (data.sequences().len(), config.batch_size);
         let order = Order { seed: config.seed, examples, batch_size };
         let steps = config.steps.unwrap_or_else(|| order.steps(config.epochs));
@@ -121,6 +126,7 @@ impl Run {
             activations,
             export,
             self.sample_context(),
+            self.config.drift_every.map_or(0, |_| self.recipe.initial_bytes(&self.trainer)),
         );
         self.plan.memory = memory;
     }
@@ -220,7 +226,7 @@ impl Run {
     }
 }
 
-fn options(config: &RunConfig, data: &Data, context: usize, prompt: usize) -> Result<EngineOptions> {
+fn options(config: &RunConfig, data: &Data, model: &Model, prompt: usize) -> Result<EngineOptions> {
     let sample_room = prompt + config.sample_tokens;
     let tokens = data.context * config.micro_batch.min(config.batch_size);
     let isa = Isa::detect();
@@ -228,9 +234,9 @@ fn options(config: &RunConfig, data: &Data, context: usize, prompt: usize) -> Re
     Ok(EngineOptions {
         threads: config.threads,
         isa,
-        context: data.context.max(sample_room).min(context),
+        context: data.context.max(sample_room).min(model.spec.context),
         tokens: tokens.max(256),
-        trainable: Recipe::trainable(config),
+        trainable: Recipe::trainable(model, config)?,
         recompute: config.recompute,
         precision,
     })

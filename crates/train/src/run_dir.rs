@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/config.toml  events.jsonl  flow.json  weights/step_N.gguf  weights/latest -> step_N.gguf  weights/best.gguf
-//!     checkpoints/step_N/  peft/  Modelfile  lock  stdin.jsonl or stdin.txt
+//!     weights/ema.gguf  checkpoints/step_N/  peft/  Modelfile  lock  stdin.jsonl or stdin.txt  init.gguf
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -114,6 +114,11 @@ impl RunDir {
     /// The weights of the lowest held-out loss.
     pub fn best(&self) -> PathBuf {
         self.weights_dir().join("best.gguf")
+    }
+
+    /// The average of the weights at the newest checkpoint.
+    pub fn average(&self) -> PathBuf {
+        self.weights_dir().join("ema.gguf")
     }
 
     /// Removes checkpoints and weights of steps up to `step` but for the `keep` newest. A checkpoint disappears at once:

@@ -7,6 +7,7 @@ use planish_engine::{Engine, NonFinite, score};
 use planish_model::{AdapterSet, Ragged};
 use planish_text::{Example, batch};
 
+use crate::ema::Ema;
 use crate::optim::{OptimState, Target, flat};
 use crate::sequence::{self, Sequence};
 
@@ -40,6 +41,7 @@ pub struct Gradients {
 pub struct Trainer {
     targets: Vec<Target>,
     optimizer: OptimState,
+    ema: Option<Ema>,
     sums: View,
     clip: f64,
     micro_batch: usize,
@@ -61,7 +63,34 @@ impl Trainer {
     ) -> Result<Trainer> {
         let blocks = targets.iter().map(|t| t.param.view.elements().div_ceil(SUM_BLOCK)).sum::<usize>();
         let sums = View::new(engine.backend.alloc((blocks * 8) as u64)?, 0, 1, blocks, TypeId::F64);
-        Ok(Trainer { targets, optimizer, sums, clip, micro_batch, updates: 0 })
+        Ok(Trainer { targets, optimizer, ema: None, sums, clip, micro_batch, updates: 0 })
+    }
+
+    /// Keeps an average of the weights from now on; see [`crate::RunConfig::ema`].
+    ///
+    /// # Errors
+    /// Kind `Resource` without memory.
+    pub fn keep_average(&mut self, engine: &mut Engine, decay: f64) -> Result<()> {
+        self.ema = Some(Ema::new(&mut engine.backend, &self.targets, decay)?);
+        Ok(())
+    }
+
+    /// The averages of the trained values by name; none where none are kept.
+    pub fn averages(&self) -> Vec<(String, View)> {
+        let averages = self.ema.iter().flat_map(Ema::averages);
+        self.targets.iter().zip(averages).map(|(t, view)| (t.name.clone(), *view)).collect()
+    }
+
+    /// Calls `f` while the weights are their averages. Where none are kept nothing is called.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub fn with_average(&self, engine: &mut Engine, f: impl FnOnce(&Engine) -> Result<()>) -> Result<()> {
+        let Some(ema) = &self.ema else { return Ok(()) };
+        ema.swap(&mut engine.backend, &self.targets);
+        let result = f(engine);
+        ema.swap(&mut engine.backend, &self.targets);
+        result
     }
 
     /// The trained tensors.
@@ -236,6 +265,9 @@ impl Trainer {
         engine.reserve(self.optimizer.arena_bytes())?;
         self.optimizer.step(&mut engine.backend, lr, self.updates + 1, clip)?;
         self.updates += 1;
+        if let Some(ema) = &self.ema {
+            ema.update(&mut engine.backend, self.updates);
+        }
         Ok(StepReport { loss, grad_norm, lr, tokens, trained })
     }
 }

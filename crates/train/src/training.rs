@@ -15,6 +15,7 @@ use crate::run::Run;
 use crate::run_dir::RunDir;
 use crate::schedule;
 use crate::tune::{Observer, Outcome, Tuned};
+use crate::weight_events::{self, Initial};
 
 /// A run at work.
 pub(crate) struct Training<'a> {
@@ -26,6 +27,8 @@ pub(crate) struct Training<'a> {
     pub observer: &'a mut dyn Observer,
     /// Step of the newest checkpoint.
     pub saved: Option<usize>,
+    /// Where the tensors began, if their drift is reported.
+    pub initial: Option<Initial>,
 }
 
 impl Training<'_> {
@@ -100,9 +103,10 @@ impl Training<'_> {
         self.state.last_loss = Some(report.loss);
         self.advance();
         let (step, wall_us) = (self.state.step, start.elapsed().as_micros() as u64);
-        let fields = json!({"phase": "train", "loss": report.loss, "lr": report.lr, "tokens": report.tokens,
+        let fields = json!({"phase": "train", "loss": report.loss, "ppl": report.loss.exp(), "lr": report.lr, "tokens": report.tokens,
                             "trained": report.trained, "grad_norm": report.grad_norm, "wall_us": wall_us});
         self.events.append("step", Some(step), fields)?;
+        self.look_at_weights(step)?;
         self.observer.step(step, self.run.plan.steps, &report);
         if let Some(z) = self.state.losses.jump(report.loss) {
             let loss = report.loss;
@@ -110,6 +114,20 @@ impl Training<'_> {
                 format!("step {step}: loss {loss:.4} is {z:.1} standard deviations above those before");
             self.events.append("warning", Some(step), json!({"phase": "train", "text": text, "z": z}))?;
             self.observer.warning(&text);
+        }
+        Ok(())
+    }
+
+    /// What is due after a step of gradients and drift of each tensor.
+    fn look_at_weights(&mut self, step: usize) -> Result<()> {
+        let Run { config, engine, trainer, plan, .. } = &self.run;
+        if config.grad_every.is_some_and(|n| step.is_multiple_of(n)) {
+            weight_events::gradients(&mut self.events, engine, trainer.targets(), step)?;
+        }
+        if let (Some(n), Some(initial)) = (config.drift_every, &self.initial)
+            && (step.is_multiple_of(n) || step == plan.steps)
+        {
+            initial.drift(&mut self.events, engine, trainer.targets(), step)?;
         }
         Ok(())
     }
@@ -151,7 +169,8 @@ impl Training<'_> {
         }
         let run = &self.run;
         let weights = run.recipe.weights_bytes(&run.engine, run.plan.trained_parameters);
-        let needed = run.plan.disk.checkpoint_bytes + weights;
+        let files = if run.config.ema.is_some() { 2 } else { 1 };
+        let needed = run.plan.disk.checkpoint_bytes + files * weights;
         self.dir.check_space(needed)?;
         if self.saved != Some(step) {
             let path = self.dir.checkpoint(step);
@@ -159,6 +178,9 @@ impl Training<'_> {
                 .map_err(|e| self.saving_failed(e, needed))?;
             self.saved = Some(step);
         }
+        // Before the weights: where these are there, nothing is missing.
+        let (run, average) = (&mut self.run, self.dir.average());
+        run.trainer.with_average(&mut run.engine, |engine| run.recipe.write_weights(engine, &average))?;
         run.recipe.write_weights(&run.engine, &self.dir.weights(step))?;
         self.dir.set_latest(step)?;
         // Nothing is lost when too much is kept.

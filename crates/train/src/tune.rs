@@ -150,13 +150,13 @@ pub fn tune(
     if let Some(note) = run.recipe.note(&run.engine) {
         observer.warning(&note);
     }
-    let state = match start.checkpoint() {
-        Some(c) => c.state.clone(),
-        None => {
-            run.recipe.begin(&mut run.engine, &run.config)?;
-            State::default()
-        }
-    };
+    let state = start.checkpoint().map_or_else(State::default, |c| c.state.clone());
+    let drifts = run.config.drift_every.is_some();
+    if start.checkpoint().is_none() || drifts {
+        run.recipe.begin(&mut run.engine, &run.config)?;
+    }
+    // Before a checkpoint puts other values in their place.
+    let initial = drifts.then(|| run.recipe.initial(&run.engine, run.trainer.targets()));
     let saved = start.checkpoint().map(|c| c.state.step);
     let (dir, run_id) = match start {
         Start::Plan { .. } => {
@@ -185,7 +185,7 @@ pub fn tune(
         Some(run_id) => announce(&run, &mut events, &run_id)?,
         None => events.append("resume", Some(state.step), json!({"phase": "train", "resumed_at": now()}))?,
     }
-    let mut training = Training { run, state, dir, events, cancel, observer, saved };
+    let mut training = Training { run, state, dir, events, cancel, observer, saved, initial };
     let result = training.train();
     training.end(&result)?;
     result
@@ -207,7 +207,9 @@ fn disk(run: &Run, out: &Path) -> Disk {
     let weights = run.recipe.weights_bytes(&run.engine, run.plan.trained_parameters);
     let checkpoint_bytes = checkpoint::size(&run.trainer);
     // Beside each checkpoint the weights as GGUF, and once those of the best evaluation and the PEFT directory.
-    let needed_bytes = (run.config.keep as u64 + 1) * (checkpoint_bytes + weights) + 2 * weights;
+    // The average is written beside the old one.
+    let average = if run.config.ema.is_some() { 2 * weights } else { 0 };
+    let needed_bytes = (run.config.keep as u64 + 1) * (checkpoint_bytes + weights) + 2 * weights + average;
     Disk { checkpoint_bytes, needed_bytes, free_bytes: fs::free_bytes(out) }
 }
 
@@ -220,7 +222,7 @@ fn announce(run: &Run, events: &mut Events, run_id: &str) -> Result<()> {
         None,
         json!({
             "schema": SCHEMA, "started_at": now(), "run_id": run_id, "phase": "train",
-            "host": {"os": os, "arch": arch},
+            "host": {"name": process::host_name(), "os": os, "arch": arch},
             "backend": {"kind": "cpu", "isa": backend.isa().name(), "threads": backend.threads()},
             "planish": env!("CARGO_PKG_VERSION"),
             "model": {

@@ -249,6 +249,20 @@ macro_rules! with_updates {
                     weight_decay: f32,
                 }
             }
+            /// A running average, in place: y = y + share (x - y).
+            Average {
+                reads {
+                    /// [1, n].
+                    x: View,
+                    /// [1, 1]: share.
+                    hyper: View,
+                }
+                writes {
+                    /// [1, n].
+                    y: View,
+                }
+                consts {}
+            }
         }
     };
 }

@@ -154,6 +154,7 @@ impl Backend for CpuBackend {
             Call::Descend(c) => kernels::muon::descend(cx, c),
             Call::Extrapolate(c) => kernels::schedule_free::extrapolate(cx, c),
             Call::ScheduleFree(c) => kernels::schedule_free::step(cx, c),
+            Call::Average(c) => kernels::average::average(cx, c),
             Call::SumSquares(c) => kernels::sums::sum_squares(cx, c),
             Call::Zero(c) => kernels::rows::zero(cx, c),
         }

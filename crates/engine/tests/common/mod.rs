@@ -9,7 +9,7 @@ use planish_compute::call::Product;
 use planish_compute::quant::Quant;
 use planish_compute::{Backend, Isa};
 use planish_engine::{AdapterFile, Binding, Engine, EngineOptions, Model, Precision};
-use planish_model::{AdapterSet, Arch, Pass, Ragged, Trainable, interleave_rows};
+use planish_model::{AdapterSet, Arch, Pass, Ragged, Trainable, halve_rows, interleave_rows};
 use planish_store::gguf::{OwnedValue, Writer};
 use planish_store::safetensors::SafeTensors;
 use planish_tape::{Mode, Tape};
@@ -117,6 +117,36 @@ impl TestGguf {
         if quant.block() > 1 {
             self.writer.set("general.quantization_version", OwnedValue::U32(2));
         }
+        self
+    }
+
+    /// The same model as toy writes it: rows of q and k as Hugging Face has them, and projections head by head, their
+    /// heads one after the other or, scattered, from last to first.
+    pub fn toy(mut self, width: usize, scattered: bool) -> TestGguf {
+        self.writer.set("toy.ggml_native", OwnedValue::Bool(true));
+        self.writer.set("toy.checkpoint_format", "toy-from-scratch/v1".into());
+        let mut tensors = Vec::new();
+        for (name, dims, ty, data) in std::mem::take(&mut self.tensors) {
+            let projection = ["attn_q.", "attn_k.", "attn_v."].iter().any(|p| name.contains(p));
+            if !projection {
+                tensors.push((name, dims, ty, data));
+                continue;
+            }
+            let rows = *dims.last().unwrap() as usize;
+            let data = if name.contains("attn_v") { data } else { halve_rows(&data, rows, width) };
+            let (stem, suffix) = name.rsplit_once('.').unwrap();
+            let head = |(i, part): (usize, &[u8])| {
+                let mut dims = dims.clone();
+                *dims.last_mut().unwrap() = width as u64;
+                (format!("{stem}.head_{i}.{suffix}"), dims, ty, part.to_vec())
+            };
+            let heads = data.chunks(data.len() / rows * width).enumerate().map(head);
+            match scattered {
+                true => tensors.extend(heads.rev()),
+                false => tensors.extend(heads),
+            }
+        }
+        self.tensors = tensors;
         self
     }
 

@@ -57,6 +57,11 @@ impl Oracle {
         }
     }
 
+    pub(super) fn average(&mut self, c: &call::Average) {
+        let [share] = self.numbers(&c.hyper);
+        self.each(&c.y, |o, _, i| (1.0 - share) * o.get(&c.y, 0, i) + share * o.get(&c.x, 0, i));
+    }
+
     pub(super) fn factored_moments(&mut self, c: &call::FactoredMoments) {
         let [_, b2, a2, eps, _, clip] = self.numbers(&c.hyper);
         let (n, m) = (c.grad.rows, c.grad.cols);

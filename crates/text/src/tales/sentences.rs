@@ -1,7 +1,7 @@
 //! The plots and sentences of the stories.
 //!
 //! Every sentence that introduces somebody or something binds it in all its variants, so that later sentences can
-//! rely on it: the opening binds the hero, the second sentence the thing and its colour, the meeting the
+//! rely on it: the opening binds the hero, the second sentence the thing, the meeting the
 //! friend.
 
 use super::grammar::Rule;
@@ -55,7 +55,7 @@ pub const RULES: &[Rule] = &[
     rule(
         "plea",
         &[
-            "\"Where is my {=colour} {=thing}?\" {he} asked {how}.",
+            "\"Where is my {=thing}?\" {he} asked {how}.",
             "\"I lost my {=thing},\" {said} {=hero} {how}.",
             "{=hero} {how} told the {=friend} about the {=thing}.",
             "{He} felt {sad}, but the {=friend} {did} {how}.",
@@ -66,12 +66,12 @@ pub const RULES: &[Rule] = &[
     rule(
         "search",
         &[
-            "Together they found the {=colour} {=thing} {near} the {spot}.",
-            "\"Look {near} the {spot},\" {said} the {=friend}, and there was the {=colour} {=thing}.",
-            "The {=friend} {how} pulled the {=colour} {=thing} from {near} the {spot}.",
-            "After {number} hours they found the {=colour} {=thing} {near} the {spot}.",
-            "For some {taste} {food} the {=friend} {how} found the {=colour} {=thing}.",
-            "{He} {did} {how}, for the {=colour} {=thing} was there!",
+            "Together they found the {=thing} {near} the {spot}.",
+            "\"Look {near} the {spot},\" {said} the {=friend}, and there was the {=thing}.",
+            "The {=friend} {how} pulled the {=thing} from {near} the {spot}.",
+            "After {number} hours they found the {=thing} {near} the {spot}.",
+            "For some {taste} {food} the {=friend} {how} found the {=thing}.",
+            "{He} {did} {how}, for the {=thing} was there!",
         ],
     ),
     // A thing that is wished for.
@@ -111,12 +111,12 @@ pub const RULES: &[Rule] = &[
     rule(
         "reward",
         &[
-            "The {=friend} {how} gave {him} a {=colour} {=thing}.",
-            "The {=friend} felt {glad} and gave {=hero} a {=colour} {=thing}.",
-            "Then it dug up a {=colour} {=thing} {near} the {spot}.",
-            "\"Take my {=colour} {=thing},\" {said} the {=friend} {how}.",
-            "What a surprise: {near} the {spot} lay a {=colour} {=thing}!",
-            "{=hero} {did} {how}, for it gave {him} a {=colour} {=thing}.",
+            "The {=friend} {how} gave {him} a {=thing}.",
+            "The {=friend} felt {glad} and gave {=hero} a {=thing}.",
+            "Then it dug up a {=thing} {near} the {spot}.",
+            "\"Take my {=thing},\" {said} the {=friend} {how}.",
+            "What a surprise: {near} the {spot} lay a {=thing}!",
+            "{=hero} {did} {how}, for it gave {him} a {=thing}.",
         ],
     ),
     // A thing that is found.
@@ -145,12 +145,12 @@ pub const RULES: &[Rule] = &[
     rule(
         "claim",
         &[
-            "\"That is my {=colour} {=thing}!\" {said} the {=friend} {how}.",
-            "It was {sad}, for it had lost a {=colour} {=thing}.",
-            "\"Is this {=colour} {=thing} yours?\" {he} asked, and the {=friend} {did}.",
-            "When it saw the {=colour} {=thing}, it {did} {how}.",
-            "{=hero} held up the {=colour} {=thing}, and it {did} {how}.",
-            "It had missed its {=colour} {=thing} for {number} weeks.",
+            "\"That is my {=thing}!\" {said} the {=friend} {how}.",
+            "It was {sad}, for it had lost a {=thing}.",
+            "\"Is this {=thing} yours?\" {he} asked, and the {=friend} {did}.",
+            "When it saw the {=thing}, it {did} {how}.",
+            "{=hero} held up the {=thing}, and it {did} {how}.",
+            "It had missed its {=thing} for {number} weeks.",
         ],
     ),
     rule(

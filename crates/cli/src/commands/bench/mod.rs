@@ -201,9 +201,9 @@ fn first_token(args: &Args, path: &Path, parts: &[Part], cx: &Context, report: &
     }
     let options = args.options(CONTEXT)?;
     // The first is what a user meets; it is told apart, since later ones find the file in memory.
-    let first = bench::first_token(path, options, PROMPT)?;
+    let first = bench::first_token(path, options.clone(), PROMPT)?;
     let later = (0..args.repeats)
-        .map(|_| cx.interrupt.check().and_then(|()| bench::first_token(path, options, PROMPT)))
+        .map(|_| cx.interrupt.check().and_then(|()| bench::first_token(path, options.clone(), PROMPT)))
         .collect::<Result<Vec<f64>>>()?;
     report.first_token(first, Samples::of(later))
 }

@@ -67,6 +67,8 @@ pub fn text(plan: &Plan) -> String {
         ("  scratch", m.scratch_bytes),
         ("  program", m.process_bytes),
     ];
+    let rare = [("  average", m.average_bytes), ("  initial", m.initial_bytes)];
+    rows.extend(rare.into_iter().filter(|(_, bytes)| *bytes > 0).map(|(name, bytes)| (name, mb(bytes))));
     rows.extend(kinds.map(|(name, bytes)| (name, mb(bytes))));
     let d = &plan.disk;
     let free = d.free_bytes.map_or_else(String::new, |b| format!(", {} free", mb(b)));

@@ -23,6 +23,15 @@ pub struct Settings {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
+    /// Tensors that stay as they are, by name with `*` for any characters, as in 'token_embd.*' or '*norm*'; may be given
+    /// more than once. Only where the model's own weights are trained
+    #[arg(long, value_name = "PATTERN")]
+    freeze: Vec<String>,
+
+    /// Train only tensors of these names; may be given more than once
+    #[arg(long, value_name = "PATTERN")]
+    train: Vec<String>,
+
     /// Optimizer steps [default: as many as --epochs are]
     #[arg(long, value_name = "N", conflicts_with = "epochs")]
     steps: Option<usize>,
@@ -123,6 +132,10 @@ pub struct Settings {
     /// NEFTune: noise of this strength on embeddings while training; usual is 5
     #[arg(long, value_name = "X")]
     neftune: Option<f32>,
+    /// Keep an average of the weights, in which the old average has this share at each step, as in 0.999; it is
+    /// written to weights/ema.gguf
+    #[arg(long, value_name = "DECAY")]
+    ema: Option<f64>,
 
     /// What to do when a loss or gradient is not finite: stop, or leave out up to N steps in a row [default: stop]
     #[arg(long, value_name = "stop|skip:N", value_parser = on_nonfinite)]
@@ -159,6 +172,14 @@ pub struct Settings {
     #[arg(long, value_name = "N")]
     #[arg(help = or_default("Checkpoints that are kept", table().keep))]
     keep: Option<usize>,
+
+    /// Steps between reports of each tensor's gradient in events.jsonl [default: none]
+    #[arg(long, value_name = "N")]
+    grad_every: Option<usize>,
+
+    /// Steps between reports in events.jsonl of how far each tensor is from where it began [default: none]
+    #[arg(long, value_name = "N")]
+    drift_every: Option<usize>,
 
     /// Steps between samples [default: before and after only]
     #[arg(long, value_name = "N")]
@@ -305,6 +326,8 @@ impl Settings {
     /// Kind `Usage` for an environment variable that is no number.
     pub fn apply(&self, c: &mut RunConfig) -> Result<()> {
         self.set_data(c);
+        set_list(&mut c.freeze, &self.freeze);
+        set_list(&mut c.train, &self.train);
         c.steps = self.steps.or(c.steps.filter(|_| self.epochs.is_none()));
         set(&mut c.epochs, &self.epochs);
         set(&mut c.batch_size, &self.batch_size);
@@ -333,6 +356,7 @@ impl Settings {
         c.nesterov |= self.nesterov;
         set(&mut c.clip, &self.clip);
         c.neftune = self.neftune.or(c.neftune);
+        c.ema = self.ema.or(c.ema);
         set(&mut c.on_nonfinite, &self.on_nonfinite);
         set(&mut c.seed, &self.seed);
         set(&mut c.threads, &self.threads);
@@ -343,6 +367,8 @@ impl Settings {
             given => given,
         };
         set(&mut c.keep, &self.keep);
+        c.grad_every = self.grad_every.or(c.grad_every);
+        c.drift_every = self.drift_every.or(c.drift_every);
         c.sample_every = self.sample_every.or(c.sample_every);
         c.sample_prompt = self.sample_prompt.clone().or(c.sample_prompt.take());
         Ok(())
@@ -350,9 +376,7 @@ impl Settings {
 
     /// Which data, and how they become sequences.
     fn set_data(&self, c: &mut RunConfig) {
-        if !self.eval_data.is_empty() {
-            c.eval_data.clone_from(&self.eval_data);
-        }
+        set_list(&mut c.eval_data, &self.eval_data);
         if let Some(split) = self.eval_split {
             (c.eval_split, c.eval_data) = (split, Vec::new());
         }
@@ -367,5 +391,11 @@ impl Settings {
 pub fn set<T: Clone>(field: &mut T, flag: &Option<T>) {
     if let Some(value) = flag {
         field.clone_from(value);
+    }
+}
+
+fn set_list<T: Clone>(field: &mut Vec<T>, flags: &[T]) {
+    if !flags.is_empty() {
+        *field = flags.to_vec();
     }
 }

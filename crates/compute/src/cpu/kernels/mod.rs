@@ -6,6 +6,7 @@ pub mod adamw;
 pub mod adamw8;
 pub mod attend;
 pub mod attend_back;
+pub mod average;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embed;
