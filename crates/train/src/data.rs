@@ -9,7 +9,7 @@ use planish_text::{
     Dataset, Encoder, Example, LoadOptions, Message, WordCounts, each_text, load, order, pack, split,
 };
 
-use crate::config::RunConfig;
+use crate::config::{EvalSplit, RunConfig};
 use crate::tales;
 
 /// The order of a run's sequences: each epoch is a permutation of its own, and a batch may reach over its end.
@@ -97,7 +97,7 @@ impl Data {
         let n = dataset.examples.len();
         let (train, eval) = match config.eval_data.is_empty() {
             false => ((0..n).collect(), Eval::Own(read(&config.eval_data)?)),
-            true if tales => {
+            true if tales && config.eval_split != EvalSplit::Count(0) => {
                 ((0..n).collect(), Eval::Own(tales::held_out(config, model.tokenizer()?, &options)?))
             }
             true => {

@@ -7,10 +7,12 @@ use planish_base::Result;
 use planish_text::tales::{self, Verdict};
 use planish_text::{Dataset, Example, LoadOptions, Tokenizer};
 
-use crate::config::RunConfig;
+use crate::config::{EvalSplit, RunConfig};
 
-/// Stories held out. Their numbers begin where no training story is.
-const HELD_OUT: Range<u64> = 1 << 40..(1 << 40) + 200;
+/// The first story held out: no training story has such a number.
+const FIRST_HELD_OUT: u64 = 1 << 40;
+/// Stories held out, unless a number is given.
+const HELD_OUT: usize = 200;
 /// A longer run sees them more than once.
 const MOST: usize = 200_000;
 
@@ -33,7 +35,15 @@ pub fn train(config: &RunConfig, tokenizer: &Tokenizer, o: &LoadOptions) -> Resu
 /// # Errors
 /// As [`Dataset::of_texts`].
 pub fn held_out(config: &RunConfig, tokenizer: &Tokenizer, o: &LoadOptions) -> Result<Dataset> {
-    Dataset::of_texts(stories(config.seed, HELD_OUT), tokenizer, o)
+    Dataset::of_texts(held_out_stories(config), tokenizer, o)
+}
+
+fn held_out_stories(config: &RunConfig) -> impl Iterator<Item = (String, String)> {
+    let wanted = match config.eval_split {
+        EvalSplit::Count(n) => n,
+        EvalSplit::Fraction(_) => HELD_OUT,
+    };
+    stories(config.seed, FIRST_HELD_OUT..FIRST_HELD_OUT + wanted as u64)
 }
 
 /// The exact nats of the held-out stories under their grammar, a trained token of `examples`.
@@ -42,7 +52,7 @@ pub fn floor(config: &RunConfig, examples: &[&Example]) -> Option<f64> {
         Verdict::Whole { nats } => Some(nats),
         _ => None,
     };
-    let nats: f64 = stories(config.seed, HELD_OUT).map(nats).sum::<Option<f64>>()?;
+    let nats: f64 = held_out_stories(config).map(nats).sum::<Option<f64>>()?;
     Some(nats / examples.iter().map(|e| e.trained_tokens()).sum::<usize>() as f64)
 }
 

@@ -16,5 +16,6 @@ mod interrupt;
 mod reject;
 mod shipped;
 mod stories;
+mod train;
 mod tune;
 mod verify;

@@ -40,6 +40,7 @@ pub struct Family {
     pub style: RopeStyle,
 }
 
+const MAX_BLOCKS: usize = 512;
 const MAX_WIDTH: usize = 1 << 16;
 const MAX_HEAD_WIDTH: usize = 1 << 12;
 /// Only in files of the family `planish`: llama.cpp knows one activation a family.
@@ -64,29 +65,7 @@ struct Dims {
 
 impl Dims {
     fn spec(self, arch: &'static str, rope: Rope) -> Result<Spec> {
-        in_range("block_count", self.blocks, 1, 512)?;
-        in_range("vocab_size", self.vocab, 1, 1 << 24)?;
-        in_range("embedding_length", self.width, 1, MAX_WIDTH)?;
-        in_range("feed_forward_length", self.ff, 1, 1 << 20)?;
-        in_range("context_length", self.context, 1, 1 << 28)?;
-        in_range("head_count", self.heads, 1, 1 << 12)?;
-        in_range("head_count_kv", self.kv_heads, 1, self.heads)?;
-        in_range("head width", self.head_width, 2, MAX_HEAD_WIDTH)?;
-        if !self.heads.is_multiple_of(self.kv_heads) || !self.head_width.is_multiple_of(2) {
-            let message = format!(
-                "{} heads of width {} cannot share {} kv heads",
-                self.heads, self.head_width, self.kv_heads
-            );
-            return Err(Error::input("range", message));
-        }
-        if !(self.norm_eps > 0.0 && self.norm_eps < 1.0 && rope.base > 0.0 && rope.base.is_finite()) {
-            let message =
-                format!("norm epsilon {} or rope base {} is out of range", self.norm_eps, rope.base);
-            return Err(Error::input("range", message));
-        }
-        if rope.factors.iter().any(|f| !(*f > 0.0 && f.is_finite())) {
-            return Err(Error::input("range", "a rope frequency factor is not a positive number"));
-        }
+        in_range("block_count", self.blocks, 1, MAX_BLOCKS)?;
         let heads = Heads {
             query: self.heads,
             kv: self.kv_heads,
@@ -94,7 +73,7 @@ impl Dims {
             scale: (1.0 / (self.head_width as f64).sqrt()) as f32,
         };
         let layer = Layer { heads, ff: self.ff, act: self.act, qk_norm: self.qk_norm };
-        Ok(Spec {
+        let spec = Spec {
             arch,
             vocab: self.vocab,
             width: self.width,
@@ -104,8 +83,40 @@ impl Dims {
             norm_eps: self.norm_eps as f32,
             rope,
             layers: vec![layer; self.blocks],
-        })
+        };
+        check(&spec)?;
+        Ok(spec)
     }
+}
+
+/// Refuses numbers that no model has, and those that do not fit together.
+///
+/// # Errors
+/// `range`, with the number and what is allowed.
+pub fn check(spec: &Spec) -> Result<()> {
+    in_range("block_count", spec.layers.len(), 1, MAX_BLOCKS)?;
+    let layer = &spec.layers[0];
+    let (heads, rope) = (layer.heads, &spec.rope);
+    in_range("vocab_size", spec.vocab, 1, 1 << 24)?;
+    in_range("embedding_length", spec.width, 1, MAX_WIDTH)?;
+    in_range("feed_forward_length", layer.ff, 1, 1 << 20)?;
+    in_range("context_length", spec.context, 1, 1 << 28)?;
+    in_range("head_count", heads.query, 1, 1 << 12)?;
+    in_range("head_count_kv", heads.kv, 1, heads.query)?;
+    in_range("head width", heads.width, 2, MAX_HEAD_WIDTH)?;
+    if !heads.query.is_multiple_of(heads.kv) || !heads.width.is_multiple_of(2) {
+        let message =
+            format!("{} heads of width {} cannot share {} kv heads", heads.query, heads.width, heads.kv);
+        return Err(Error::input("range", message));
+    }
+    let (eps, base) = (spec.norm_eps, rope.base);
+    if !(eps > 0.0 && eps < 1.0 && base > 0.0 && base.is_finite()) {
+        return Err(Error::input("range", format!("norm epsilon {eps} or rope base {base} is out of range")));
+    }
+    if rope.factors.iter().any(|f| !(*f > 0.0 && f.is_finite())) {
+        return Err(Error::input("range", "a rope frequency factor is not a positive number"));
+    }
+    Ok(())
 }
 
 /// The shape that a GGUF file's keys `FAMILY.*` give, and its tensors where they leave something open.

@@ -8,7 +8,7 @@ mod qwen3;
 use planish_base::{Error, Result};
 use planish_store::gguf::Metadata;
 
-pub use dims::{rope_factors, to_gguf};
+pub use dims::{check, rope_factors, to_gguf};
 
 use crate::spec::{LinearId, Role, Spec};
 use crate::weights::Weights;

@@ -46,10 +46,10 @@ pub const RULES: &[Rule] = &[
         &[
             "One {weather} {day} the {=thing} was gone, and {he} felt {sad}.",
             "But on a {weather} {day} the wind took the {=thing}.",
-            "Then {his} {kin} {how} lost it {near} the {spot}.",
-            "{He} felt {sad} when it got lost one {weather} {day}.",
-            "Sadly, {he} lost it {near} the {spot} one {weather} {day}.",
-            "{He} dropped it {near} the {spot} and felt {sad}.",
+            "Then {his} {kin} {how} lost the {=thing} {near} the {spot}.",
+            "{He} felt {sad} when the {=thing} got lost one {weather} {day}.",
+            "Sadly, {he} lost the {=thing} {near} the {spot} one {weather} {day}.",
+            "{He} dropped the {=thing} {near} the {spot} and felt {sad}.",
         ],
     ),
     rule(
@@ -136,10 +136,10 @@ pub const RULES: &[Rule] = &[
         &[
             "\"Whose {=thing} is this?\" {he} asked the {job} {how}.",
             "Neither the {job} nor {his} {kin} knew the {=thing}.",
-            "{He} {how} showed it to the {job} and {his} {kin}.",
-            "{His} {kin} said its owner must feel {sad}.",
-            "For {number} days {he} {how} asked the {job} about it.",
-            "\"Its owner must be {sad},\" {said} the {job} {how}.",
+            "{He} {how} showed the {=thing} to the {job} and {his} {kin}.",
+            "{His} {kin} said that the {=thing} got lost one {weather} {day}.",
+            "For {number} days {he} {how} asked the {job} about the {=thing}.",
+            "\"Who lost this {=thing} must be {sad},\" {said} the {job} {how}.",
         ],
     ),
     rule(
@@ -156,8 +156,8 @@ pub const RULES: &[Rule] = &[
     rule(
         "return",
         &[
-            "{=hero} gave it back, and they shared {taste} {food}.",
-            "{He} {how} gave it back, and the {=friend} {did} {how}.",
+            "{=hero} gave the {=thing} back, and they shared {taste} {food}.",
+            "{He} {how} gave the {=thing} back, and the {=friend} {did} {how}.",
             "To thank {=hero}, the {=friend} cooked {taste} {food}.",
             "The {=friend} {did}, and they {did} {how} all {day}.",
             "Now both felt {glad}, and they ate {taste} {food}.",

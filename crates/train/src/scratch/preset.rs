@@ -51,7 +51,7 @@ pub static PRESETS: &[Preset] = &[
         optimizer: "muon",
         schedule: "linear",
         lr: 0.01,
-        steps: 1200,
+        steps: 1400,
         batch_size: 8,
     },
     Preset {

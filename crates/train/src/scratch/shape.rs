@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use planish_base::{Error, Result};
+use planish_base::{Error, Kind, Result};
 use planish_compute::call::{Activation, Heads, RopeStyle};
-use planish_model::{Layer, Rope, Spec, llama3_factors};
+use planish_model::{Layer, Rope, Spec, arch, llama3_factors};
 use serde::{Deserialize, Serialize};
 
 use super::preset;
@@ -170,7 +170,7 @@ impl ModelConfig {
         if !(c.init_scale > 0.0 && c.init_scale.is_finite()) {
             return bad(format!("init_scale is {}, expected more than 0", c.init_scale));
         }
-        // The reader of files checks the ranges of all numbers; here are those that are needed before there is one.
+        // The shape is checked as a whole; these numbers are needed before there is one.
         let limits =
             [("layers", c.layers, 512), ("width", c.width, 1 << 16), ("head_width", c.head_width, 1 << 12)];
         for (name, value, most) in limits {
@@ -204,7 +204,7 @@ impl ModelConfig {
         let scale = (1.0 / (head_width as f64).sqrt()) as f32;
         let heads = Heads { query, kv, width: head_width, scale };
         let layer = Layer { heads, ff: number(c.ff), act, qk_norm: c.qk_norm };
-        Ok(Spec {
+        let spec = Spec {
             arch,
             vocab,
             width: number(c.width),
@@ -214,7 +214,9 @@ impl ModelConfig {
             norm_eps: c.norm_eps as f32,
             rope: Rope { base, factors, style },
             layers: vec![layer; number(c.layers)],
-        })
+        };
+        arch::check(&spec).map_err(|e| e.with_kind(Kind::Usage).at("the new model"))?;
+        Ok(spec)
     }
 }
 
