@@ -313,16 +313,22 @@ impl RunConfig {
             return Err(Error::usage("setting", "early-stop needs evaluations during the run")
                 .with_hint("say how often with --eval-every"));
         }
+        self.check_patterns()?;
+        if self.full && self.init_adapter.is_some() {
+            return Err(Error::usage("setting", "init-adapter starts an adapter, full trains none")
+                .with_hint("merge the adapter into the base first: planish merge"));
+        }
+        Ok(())
+    }
+
+    /// Refuses patterns where the weights themselves are not trained.
+    fn check_patterns(&self) -> Result<()> {
         let patterns = [("freeze", &self.freeze), ("train", &self.train)];
         if let Some((name, _)) = patterns.iter().find(|(_, p)| !self.full && !p.is_empty()) {
             return Err(Error::usage("setting", format!("{name} chooses among the model's own weights"))
                 .with_hint(
                     "train them with --full; matrices that get an adapter are chosen with --targets",
                 ));
-        }
-        if self.full && self.init_adapter.is_some() {
-            return Err(Error::usage("setting", "init-adapter starts an adapter, full trains none")
-                .with_hint("merge the adapter into the base first: planish merge"));
         }
         Ok(())
     }
