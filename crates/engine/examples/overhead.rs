@@ -34,7 +34,7 @@ fn main() -> Result<()> {
     };
     let mut runs = Vec::new();
     for dtype in [TypeId::F32, TypeId::Q8_0] {
-        runs.push((dtype, Engine::new(random::llama(30, 64, dtype), options)?, Vec::new()));
+        runs.push((dtype, Engine::new(random::llama(30, 64, dtype), options.clone())?, Vec::new()));
     }
     for _ in 0..ROUNDS {
         for (_, engine, micros) in &mut runs {
