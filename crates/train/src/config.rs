@@ -361,6 +361,7 @@ impl RunConfig {
             return Err(Error::usage("setting", "early-stop needs evaluations during the run")
                 .with_hint("say how often with --eval-every"));
         }
+        self.check_patterns()?;
         if let Some(model) = &self.model {
             if !self.full {
                 return Err(Error::usage(
@@ -373,6 +374,11 @@ impl RunConfig {
         if [&self.data, &self.eval_data].into_iter().flatten().filter(|p| is_stdin(p)).count() > 1 {
             return Err(Error::usage("stdin", "`-` is given twice, and standard input can be read once"));
         }
+        Ok(())
+    }
+
+    /// Refuses patterns where the weights themselves are not trained.
+    fn check_patterns(&self) -> Result<()> {
         let patterns = [("freeze", &self.freeze), ("train", &self.train)];
         if let Some((name, _)) = patterns.iter().find(|(_, p)| !self.full && !p.is_empty()) {
             return Err(Error::usage("setting", format!("{name} chooses among the model's own weights"))
