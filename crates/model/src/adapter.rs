@@ -40,7 +40,7 @@ pub struct PairValues<'a> {
     pub b: &'a [f32],
     /// Factor on B A x.
     pub scale: f32,
-    /// [out].
+    /// \[out\].
     pub magnitude: Option<&'a [f32]>,
 }
 

@@ -7,6 +7,7 @@
 pub mod adapter;
 pub mod arch;
 pub mod block;
+pub mod dims;
 mod heads;
 mod inputs;
 mod kv;

@@ -23,13 +23,14 @@ mod special;
 mod spm;
 pub mod tales;
 pub mod template;
+mod texts;
 pub mod tokenizer;
 mod tokenizer_json;
 pub mod vocab;
 
 pub use batch::{Batch, Segment, batch, order, split};
 pub use chat::{Encoder, Message, Turn};
-pub use dataset::{Dataset, FORMATS, Format, LoadOptions, each_text, load};
+pub use dataset::{Dataset, FORMATS, Format, LoadOptions, load};
 pub use decode::Decoder;
 pub use learn::{WordCounts, train_bpe};
 pub use length::LengthPolicy;
@@ -37,6 +38,7 @@ pub use pack::pack;
 pub use planish_base::{Error, Kind, Result};
 pub use report::{EndOfTurn, Lengths, Report};
 pub use template::ChatTemplate;
+pub use texts::each_text;
 pub use tokenizer::{Pieces, Tokenizer};
 pub use vocab::{TokenKind, Vocab};
 

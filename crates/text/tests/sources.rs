@@ -204,7 +204,8 @@ impl Cached {
 fn what_the_cache_gives_is_what_was_read() {
     let place = Cached::new();
     let tokenizer = byte_tokenizer(None, Some("<|im_end|>"));
-    let plain = load(&[place.data.clone()], Some(&tokenizer), None, &LoadOptions::default()).unwrap();
+    let plain =
+        load(std::slice::from_ref(&place.data), Some(&tokenizer), None, &LoadOptions::default()).unwrap();
     for _ in 0..2 {
         let data = place.load(&tokenizer, LoadOptions::default());
         assert_eq!((data.examples, data.report), (plain.examples.clone(), plain.report.clone()));
@@ -214,7 +215,10 @@ fn what_the_cache_gives_is_what_was_read() {
     let split = LoadOptions { context: 6, policy: LengthPolicy::Split, ..LoadOptions::default() };
     let cut = place.load(&tokenizer, split.clone());
     assert_eq!(place.entries().len(), 1, "the length policy is applied to what was kept");
-    assert_eq!(cut.examples, load(&[place.data.clone()], Some(&tokenizer), None, &split).unwrap().examples);
+    assert_eq!(
+        cut.examples,
+        load(std::slice::from_ref(&place.data), Some(&tokenizer), None, &split).unwrap().examples
+    );
 }
 
 #[test]

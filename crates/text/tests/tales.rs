@@ -256,9 +256,9 @@ fn stories_are_a_function_of_seed_and_index() {
     assert_eq!(hash, HASH, "{hash:#x}");
 }
 
-const FIRST: &str = "Once upon a time a brave child named Olga lived in a dusty castle. She wished for a black box and \
-                     excellent pie. Olga packed fancy melon and roamed to the fountain. Soon she heard a furry hen \
-                     knitting warmly. \"Do not worry,\" called Olga cheerfully and hugged the hen. The hen felt \
-                     delighted and gave Olga a box. And the hen visits Olga every Wednesday, \
+const FIRST: &str = "Once upon a time a brave child named Jonas lived in a dusty castle. He wished for a black ball and \
+                     excellent pie. Jonas packed fancy melon and roamed to the fountain. Soon he heard a furry \
+                     parrot knitting warmly. \"Do not worry,\" called Jonas cheerfully and hugged the parrot. The \
+                     parrot felt delighted and gave Jonas a ball. And the parrot visits Jonas every Wednesday, \
                      bringing fresh melon.";
-const HASH: u64 = 0x87d0_b49d_4d2c_96d6;
+const HASH: u64 = 0x718d_2b9f_3447_f95a;

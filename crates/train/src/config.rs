@@ -1,10 +1,12 @@
 //! Everything a run depends on, as plain data; stored in the run directory as config.toml.
 
+mod check;
 mod lora;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+pub(crate) use check::check_steps;
 use planish_base::{Error, Result};
 use planish_compute::Isa;
 use planish_engine::Precision;
@@ -17,11 +19,8 @@ use crate::optim::{self, OptimSettings};
 use crate::schedule::{self, Shape};
 use crate::scratch::{ModelConfig, preset};
 
-const MAX_BATCH: usize = 1 << 20;
 /// While the newest checkpoint is being written, the one before it is what can be relied on.
 const MIN_KEEP: usize = 2;
-const MAX_KEEP: usize = 1 << 20;
-const MAX_STEPS: usize = 1 << 32;
 /// Highest learning rates where none is given.
 const ADAPTER_LR: f64 = 5e-4;
 const FULL_LR: f64 = 2e-5;
@@ -147,6 +146,8 @@ pub struct RunConfig {
     pub memory: Option<MemoryLimit>,
     /// Highest learning rate; without it 5e-4 for an adapter, 2e-5 for all weights, the preset's for a new model.
     pub lr: Option<f64>,
+    /// Factors on the learning rate of tensors by patterns of their names; those of all that match are multiplied.
+    pub lr_groups: BTreeMap<String, f64>,
     /// Lowest learning rate, reached by the last step.
     pub lr_min: f64,
     /// A line of SCHEDULES.
@@ -240,6 +241,7 @@ impl Default for RunConfig {
             recompute: false,
             memory: None,
             lr: None,
+            lr_groups: BTreeMap::new(),
             lr_min: 0.0,
             schedule: "cosine".into(),
             warmup: None,
@@ -294,99 +296,6 @@ impl RunConfig {
             model: Some(ModelConfig { preset: preset.into(), ..ModelConfig::default() }),
             ..RunConfig::default()
         })
-    }
-
-    /// Checks everything that does not depend on files.
-    ///
-    /// # Errors
-    /// Kind `Usage`, naming the setting, its value and what is allowed.
-    pub fn check(&self) -> Result<()> {
-        self.check_adapter()?;
-        self.check_used()?;
-        Precision::of(&self.precision, Isa::detect())?;
-        let positive = |name: &str, ok: bool, value: String, allowed: &str| match ok {
-            true => Ok(()),
-            false => Err(Error::usage("setting", format!("{name} is {value}, expected {allowed}"))),
-        };
-        let rate = |x: f64| x.is_finite() && x >= 0.0;
-        let noise = self.neftune.unwrap_or(1.0);
-        positive("neftune", noise > 0.0 && noise.is_finite(), noise.to_string(), "more than 0; 5 is usual")?;
-        let optim = self.optim_settings()?;
-        let (b1, b2) = optim.betas;
-        let shape = self.shape(1);
-        // The examples of a step are listed in memory.
-        let batch = (1..=MAX_BATCH).contains(&self.batch_size);
-        positive("batch-size", batch, self.batch_size.to_string(), &format!("1 to {MAX_BATCH}"))?;
-        positive("micro-batch", self.micro_batch > 0, self.micro_batch.to_string(), "at least 1")?;
-        self.steps.map_or(Ok(()), check_steps)?;
-        positive(
-            "epochs",
-            self.epochs > 0.0 && self.epochs.is_finite(),
-            self.epochs.to_string(),
-            "more than 0",
-        )?;
-        let lr = self.peak_lr();
-        positive("lr", lr > 0.0 && lr.is_finite(), lr.to_string(), "more than 0")?;
-        positive("lr-min", rate(self.lr_min) && self.lr_min <= lr, self.lr_min.to_string(), "0 to lr")?;
-        positive("weight-decay", rate(self.weight_decay), self.weight_decay.to_string(), "0 or more")?;
-        positive("clip", rate(self.clip), self.clip.to_string(), "0 (never) or more")?;
-        let decay = self.ema.unwrap_or(0.5);
-        positive("ema", decay > 0.0 && decay < 1.0, decay.to_string(), "between 0 and 1")?;
-        positive(
-            "betas",
-            (0.0..1.0).contains(&b1) && (0.0..1.0).contains(&b2),
-            format!("{b1}, {b2}"),
-            "in [0, 1)",
-        )?;
-        let momentum = optim.momentum;
-        positive("momentum", (0.0..1.0).contains(&momentum), momentum.to_string(), "in [0, 1)")?;
-        positive("cycles", shape.cycles > 0, shape.cycles.to_string(), "at least 1")?;
-        let share = shape.decay_share;
-        positive("decay-share", share > 0.0 && share <= 1.0, share.to_string(), "more than 0, at most 1")?;
-        positive("eps", self.eps > 0.0 && self.eps.is_finite(), self.eps.to_string(), "more than 0")?;
-        let every = [
-            ("eval-every", self.eval_every),
-            ("sample-every", self.sample_every),
-            ("save-every", self.save_every),
-            ("grad-every", self.grad_every),
-            ("drift-every", self.drift_every),
-            ("early-stop", self.early_stop),
-        ];
-        for (name, value) in every {
-            positive(name, value != Some(0), "0".into(), "at least 1")?;
-        }
-        let keep = (MIN_KEEP..=MAX_KEEP).contains(&self.keep);
-        positive("keep", keep, self.keep.to_string(), &format!("{MIN_KEEP} to {MAX_KEEP}"))?;
-        if self.early_stop.is_some() && self.eval_every.is_none() {
-            return Err(Error::usage("setting", "early-stop needs evaluations during the run")
-                .with_hint("say how often with --eval-every"));
-        }
-        self.check_patterns()?;
-        if let Some(model) = &self.model {
-            if !self.full {
-                return Err(Error::usage(
-                    "setting",
-                    "a new model has all its weights to learn, full is false",
-                ));
-            }
-            model.check()?;
-        }
-        if [&self.data, &self.eval_data].into_iter().flatten().filter(|p| is_stdin(p)).count() > 1 {
-            return Err(Error::usage("stdin", "`-` is given twice, and standard input can be read once"));
-        }
-        Ok(())
-    }
-
-    /// Refuses patterns where the weights themselves are not trained.
-    fn check_patterns(&self) -> Result<()> {
-        let patterns = [("freeze", &self.freeze), ("train", &self.train)];
-        if let Some((name, _)) = patterns.iter().find(|(_, p)| !self.full && !p.is_empty()) {
-            return Err(Error::usage("setting", format!("{name} chooses among the model's own weights"))
-                .with_hint(
-                    "train them with --full; matrices that get an adapter are chosen with --targets",
-                ));
-        }
-        Ok(())
     }
 
     /// The text of a config.toml.
@@ -458,46 +367,6 @@ impl RunConfig {
             cache: self.cache.as_deref().map(absolute),
             ..self.clone()
         })
-    }
-
-    /// Refuses settings that the optimizer or the schedule does not have.
-    fn check_used(&self) -> Result<()> {
-        let (optim, schedule) = (optim::of(&self.optimizer)?, schedule::of(&self.schedule)?);
-        let of_optim = [
-            ("betas", self.betas.is_some()),
-            ("momentum", self.momentum.is_some()),
-            ("nesterov", self.nesterov),
-        ];
-        for (name, given) in of_optim {
-            let having = optim::OPTIMS.iter().filter(|o| o.uses.contains(&name)).map(|o| o.name).collect();
-            check_used(name, given && !optim.uses.contains(&name), optim.name, having)?;
-        }
-        let of_schedule = [("cycles", self.cycles.is_some()), ("decay-share", self.decay_share.is_some())];
-        for (name, given) in of_schedule {
-            let all = schedule::SCHEDULES.iter();
-            let having = all.filter(|s| s.uses.contains(&name)).map(|s| s.name).collect();
-            check_used(name, given && !schedule.uses.contains(&name), schedule.name, having)?;
-        }
-        Ok(())
-    }
-}
-
-fn check_used(setting: &str, useless: bool, chosen: &str, having: Vec<&str>) -> Result<()> {
-    match useless {
-        false => Ok(()),
-        true => Err(Error::usage("setting", format!("{setting} is given, {chosen} has no such setting"))
-            .with_hint(format!("leave it out, or choose {}", having.join(" or ")))),
-    }
-}
-
-/// Refuses numbers of steps that nobody means.
-///
-/// # Errors
-/// Kind `Usage`, with what is allowed.
-pub(crate) fn check_steps(steps: usize) -> Result<()> {
-    match (1..=MAX_STEPS).contains(&steps) {
-        true => Ok(()),
-        false => Err(Error::usage("setting", format!("steps is {steps}, expected 1 to {MAX_STEPS}"))),
     }
 }
 

@@ -1,12 +1,13 @@
 //! Patterns over the names of tensors: which of them are trained, and how fast.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use planish_base::{Error, Result};
 use planish_engine::Model;
 use planish_model::Trainable;
 
 use crate::config::RunConfig;
+use crate::optim::Target;
 
 /// Names in the hint of a pattern that no tensor has.
 const NEAR: usize = 3;
@@ -35,6 +36,20 @@ pub(crate) fn trainable(model: &Model, config: &RunConfig) -> Result<Trainable> 
             .with_hint("what both match stays frozen")),
         false => Ok(Trainable::Matching(chosen)),
     }
+}
+
+/// Multiplies the rates of the tensors that patterns match with their factors.
+///
+/// # Errors
+/// Kind `Usage` for a pattern that matches no trained tensor.
+pub(crate) fn scale_rates(targets: &mut [Target], groups: &BTreeMap<String, f64>) -> Result<()> {
+    let names: Vec<&str> = targets.iter().map(|t| t.name.as_str()).collect();
+    check("lr-groups", &groups.keys().cloned().collect::<Vec<_>>(), &names)?;
+    for t in targets {
+        let factors = groups.iter().filter(|(pattern, _)| matches(pattern, &t.name)).map(|(_, x)| *x);
+        t.rate *= factors.product::<f64>() as f32;
+    }
+    Ok(())
 }
 
 /// The names of a model's tensors that can be trained.

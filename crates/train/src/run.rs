@@ -13,6 +13,7 @@ use crate::config::{RunConfig, check_steps};
 use crate::data::{Data, Order};
 use crate::identity::Identity;
 use crate::optim::{self, OptimState};
+use crate::patterns;
 use crate::plan::{self, Choice, Packed, Plan, Room, Time, Tokens};
 use crate::recipe::Recipe;
 use crate::run_dir::RunDir;
@@ -61,7 +62,8 @@ impl Run {
             engine.set_noise(alpha)?;
         }
         let recipe = Recipe::new(&mut engine, &config)?;
-        let targets = recipe.targets(&engine, &config);
+        let mut targets = recipe.targets(&engine, &config);
+        patterns::scale_rates(&mut targets, &config.lr_groups)?;
         let settings = config.optim_settings()?;
         let state = OptimState::new(&mut engine.backend, optim, settings, &targets)?;
         let mut trainer = Trainer::new(&mut engine, targets, state, config.clip, config.micro_batch)?;

@@ -5,8 +5,8 @@ use planish_base::Result;
 use planish_compute::call::RopeStyle;
 use planish_store::gguf::Metadata;
 
-use super::dims::{self, Family};
 use super::{Arch, Spec, Weights};
+use crate::dims::{self, Family};
 
 pub const LLAMA: Arch = Arch {
     name: "llama",

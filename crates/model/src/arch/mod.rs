@@ -1,14 +1,11 @@
 //! Families of models. A family is one file here and one line in [`ARCHS`].
 
-mod dims;
 mod llama;
 mod planish;
 mod qwen3;
 
 use planish_base::{Error, Result};
 use planish_store::gguf::Metadata;
-
-pub use dims::{check, rope_factors, to_gguf};
 
 use crate::spec::{LinearId, Role, Spec};
 use crate::weights::Weights;

@@ -4,7 +4,7 @@
 use planish_compute::call::RopeStyle;
 
 use super::Arch;
-use super::dims::{self, Family};
+use crate::dims::{self, Family};
 
 pub const PLANISH: Arch = Arch {
     name: "planish",

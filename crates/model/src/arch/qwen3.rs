@@ -3,7 +3,7 @@
 use planish_compute::call::RopeStyle;
 
 use super::Arch;
-use super::dims::{self, Family};
+use crate::dims::{self, Family};
 
 pub const QWEN3: Arch = Arch {
     name: "qwen3",

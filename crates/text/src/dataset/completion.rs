@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::{Format, string};
 use crate::{Encoder, Example};
 
-pub(super) const FORMAT: Format = Format {
+pub(crate) const FORMAT: Format = Format {
     name: "prompt/completion",
     shape: "{\"prompt\": \"..\", \"completion\": \"..\"}",
     keys: &["prompt", "completion"],

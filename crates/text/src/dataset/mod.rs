@@ -1,12 +1,9 @@
 //! Data files to examples. A format is one file of this folder and one line of [`FORMATS`].
 
 mod chat;
-mod completion;
-mod raw;
-mod text;
-mod tokens;
-
-pub use raw::each_text;
+pub(crate) mod completion;
+pub(crate) mod text;
+pub(crate) mod tokens;
 
 use std::path::PathBuf;
 
@@ -225,7 +222,7 @@ fn encode_lines(source: &Source, encoder: &Encoder<'_>, limit: usize) -> Result<
     Ok(Encoded { format: first.map_or("", |f| f.name).to_owned(), examples })
 }
 
-fn parse_line(line: &str) -> Result<Map<String, Value>> {
+pub(crate) fn parse_line(line: &str) -> Result<Map<String, Value>> {
     match serde_json::from_str(line) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(Value::Array(_)) => Err(Error::input("json", "a JSON array, expected one object a line")

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::{Format, string};
 use crate::{Encoder, Example};
 
-pub(super) const FORMAT: Format =
+pub(crate) const FORMAT: Format =
     Format { name: "text", shape: "{\"text\": \"..\"}", keys: &["text"], encode };
 
 fn encode(encoder: &Encoder<'_>, object: &Map<String, Value>) -> Result<Example> {

@@ -8,7 +8,7 @@ use super::{Format, type_name};
 use crate::chat::finish;
 use crate::{Encoder, Example};
 
-pub(super) const FORMAT: Format = Format {
+pub(crate) const FORMAT: Format = Format {
     name: "input_ids",
     shape: "{\"input_ids\": [..], \"labels\": [..]}",
     keys: &["input_ids"],

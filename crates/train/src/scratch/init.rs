@@ -5,7 +5,7 @@ use std::path::Path;
 
 use planish_base::rng::{Purpose, Stream};
 use planish_base::{Result, TypeId};
-use planish_model::{Arch, LinearId, Role, Spec, arch};
+use planish_model::{Arch, LinearId, Role, Spec, dims};
 use planish_store::fs;
 use planish_store::gguf::{OwnedValue, Writer};
 
@@ -78,7 +78,7 @@ pub fn tensors(
             all.push(First { name: format!("{name}.weight"), rows, cols, fill });
         }
     }
-    if let Some(factors) = arch::rope_factors(&spec.rope) {
+    if let Some(factors) = dims::rope_factors(&spec.rope) {
         let (name, cols, fill) = ("rope_freqs.weight".into(), factors.len(), Fill::Values(factors));
         all.push(First { name, rows: 1, cols, fill });
     }
@@ -98,7 +98,7 @@ pub fn write(
     seed: u64,
 ) -> Result<()> {
     let mut writer = Writer::new();
-    arch::to_gguf(spec).into_iter().for_each(|(key, value)| writer.set(&key, value));
+    dims::to_gguf(spec).into_iter().for_each(|(key, value)| writer.set(&key, value));
     writer.set("general.name", OwnedValue::from(name));
     writer.set("general.file_type", OwnedValue::U32(0));
     tokenizer.iter().for_each(|(key, value)| writer.set(key, value.clone()));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use planish_base::{Error, Kind, Result};
 use planish_compute::call::{Activation, Heads, RopeStyle};
-use planish_model::{Layer, Rope, Spec, arch, llama3_factors};
+use planish_model::{Layer, Rope, Spec, dims, llama3_factors};
 use serde::{Deserialize, Serialize};
 
 use super::preset;
@@ -215,7 +215,7 @@ impl ModelConfig {
             rope: Rope { base, factors, style },
             layers: vec![layer; number(c.layers)],
         };
-        arch::check(&spec).map_err(|e| e.with_kind(Kind::Usage).at("the new model"))?;
+        dims::check(&spec).map_err(|e| e.with_kind(Kind::Usage).at("the new model"))?;
         Ok(spec)
     }
 }

@@ -1,6 +1,8 @@
 //! The settings of a run: flag, else file, else default.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use planish_base::{Error, Result};
@@ -80,6 +82,11 @@ pub struct Settings {
     #[arg(long, value_name = "X")]
     #[arg(help = or_default("Highest learning rate", learning_rates()))]
     lr: Option<f64>,
+
+    /// Factors on the learning rate of tensors by name, with `*` for any characters, as in 'token_embd.*=0.1,*norm*=0.5';
+    /// a tensor that several match has the product
+    #[arg(long, value_name = "PATTERN=X,..", value_parser = pairs::<f64>)]
+    lr_groups: Option<BTreeMap<String, f64>>,
 
     #[arg(long, value_name = "X")]
     #[arg(help = or_default("Learning rate of the last step", table().lr_min))]
@@ -336,6 +343,7 @@ impl Settings {
         c.recompute |= self.recompute;
         c.memory = self.memory.or(c.memory);
         c.lr = self.lr.or(c.lr);
+        set(&mut c.lr_groups, &self.lr_groups);
         set(&mut c.lr_min, &self.lr_min);
         // What a file says of another schedule or optimizer means nothing to this one.
         if self.schedule.as_ref().is_some_and(|name| *name != c.schedule) {
@@ -398,4 +406,14 @@ fn set_list<T: Clone>(field: &mut Vec<T>, flags: &[T]) {
     if !flags.is_empty() {
         *field = flags.to_vec();
     }
+}
+
+/// Names with a number each, such as `q=32,down=8`.
+pub fn pairs<T: FromStr>(text: &str) -> Result<BTreeMap<String, T>, String> {
+    let entry = |part: &str| {
+        let (name, value) = part.split_once('=')?;
+        Some((name.trim().to_string(), value.trim().parse().ok()?))
+    };
+    let entries: Option<BTreeMap<_, _>> = text.split(',').map(entry).collect();
+    entries.ok_or_else(|| "expected names with a number each, as in q=32,down=8".to_owned())
 }

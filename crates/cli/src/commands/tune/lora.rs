@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::builder::PossibleValuesParser;
 use planish_model::InitLora;
 use planish_train::RunConfig;
 
-use crate::commands::run::settings::{or_default, set, table};
+use crate::commands::run::settings::{or_default, pairs, set, table};
 
 /// Flags of adapters; what is absent comes from the file or from the defaults.
 #[derive(clap::Args)]
@@ -42,11 +41,11 @@ pub struct LoraFlags {
     layers: Option<String>,
 
     /// Targets with another rank, as in q=32,down=8
-    #[arg(long, value_name = "TARGET=N,..", value_parser = pattern::<usize>, conflicts_with = "full")]
+    #[arg(long, value_name = "TARGET=N,..", value_parser = pairs::<usize>, conflicts_with = "full")]
     rank_pattern: Option<BTreeMap<String, usize>>,
 
     /// Targets with another alpha, as in q=64,down=16
-    #[arg(long, value_name = "TARGET=X,..", value_parser = pattern::<f32>, conflicts_with = "full")]
+    #[arg(long, value_name = "TARGET=X,..", value_parser = pairs::<f32>, conflicts_with = "full")]
     alpha_pattern: Option<BTreeMap<String, f32>>,
 
     /// DoRA: train the norms of the adapted rows apart from their directions
@@ -81,14 +80,4 @@ impl LoraFlags {
         set(&mut c.init_lora, &self.init_lora);
         c.loraplus_ratio = self.loraplus_ratio.or(c.loraplus_ratio);
     }
-}
-
-/// `q=32,down=8`.
-fn pattern<T: FromStr>(text: &str) -> Result<BTreeMap<String, T>, String> {
-    let entry = |part: &str| {
-        let (name, value) = part.split_once('=')?;
-        Some((name.trim().to_string(), value.trim().parse().ok()?))
-    };
-    let entries: Option<BTreeMap<_, _>> = text.split(',').map(entry).collect();
-    entries.ok_or_else(|| "expected targets with a number each, as in q=32,down=8".to_owned())
 }

@@ -32,7 +32,7 @@ isa_fn! {
 
 /// 2 sqrt(2 / pi), and the factor of the cube: gelu(g) = g sigmoid(SLOPE (g + CUBE g^3)), since
 /// (1 + tanh(u)) / 2 = sigmoid(2 u).
-const SLOPE: f32 = 1.595_769_1;
+const SLOPE: f32 = 1.595_769;
 const CUBE: f32 = 0.044_715;
 
 isa_fn! {

@@ -7,7 +7,7 @@ use planish_compute::quant::Quant;
 use planish_store::gguf::{Metadata, OwnedValue};
 use serde_json::Value;
 
-use super::in_range;
+use crate::arch::in_range;
 use crate::rotary::llama3_factors;
 use crate::spec::{Layer, Rope, Spec};
 use crate::weights::Weights;

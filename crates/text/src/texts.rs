@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use planish_base::{Error, Result};
 use serde_json::{Map, Value};
 
-use super::{LoadOptions, completion, detect, parse_line, text, tokens};
+use crate::dataset::{LoadOptions, completion, detect, parse_line, text, tokens};
 use crate::source::{Shape, Source, is_stdin};
 
-/// Calls `f` with every text of the sources that [`super::load`] would read: whole text files, and of JSON lines the
+/// Calls `f` with every text of the sources that [`crate::load`] would read: whole text files, and of JSON lines the
 /// text, prompt and completion, or contents of messages.
 ///
 /// # Errors
