@@ -14,7 +14,7 @@ mod output;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use planish_base::{CancelToken, Result};
 
 use crate::commands::{bench, chat, eval, generate, inspect, merge, train, tune, verify};
@@ -62,7 +62,8 @@ impl Context {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let command = Cli::command().mut_subcommand("train", train::with_own_defaults);
+    let cli = match command.try_get_matches().and_then(|m| Cli::from_arg_matches(&m)) {
         Ok(cli) => cli,
         Err(error) => return failure::usage(&error),
     };

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// not with its square.
 pub const WINDOW: usize = 1_000;
 
-/// Packs examples of these lengths into sequences of at most `context` tokens: within each [`WINDOW`] the longest
+/// Packs examples of these lengths into sequences of at most `context` tokens: within each window of 1,000 the longest
 /// first, each where the least room is left (best-fit decreasing; Johnson, 1974). Gives the indices of each
 /// sequence, ascending, sequences by their first index: a pure function of its arguments. What is longer than the
 /// context has a sequence of its own.

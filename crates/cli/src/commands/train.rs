@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use planish_base::{Error, Result};
+use planish_text::LengthPolicy;
 use planish_train::scratch::Lens;
 use planish_train::{ModelConfig, PRESETS, RunConfig};
 
@@ -47,6 +48,31 @@ pub struct Args {
     run: RunArgs,
 }
 
+/// Flags whose defaults come with the preset.
+const OF_PRESET: &[&str] = &["steps", "batch_size", "micro_batch", "lr", "schedule", "optimizer", "context"];
+
+/// Says in the help which defaults are not those of `tune`.
+pub fn with_own_defaults(mut command: clap::Command) -> clap::Command {
+    let c = RunConfig::of_new_model(PRESETS[0].name).unwrap_or_default();
+    let (b1, b2) = c.betas.unwrap_or_default();
+    let others = [
+        ("max_length_policy", "split".to_string()),
+        ("weight_decay", c.weight_decay.to_string()),
+        ("betas", format!("{b1},{b2}")),
+        ("sample_prompt", "none: a text from its beginning".to_string()),
+    ];
+    let of_preset = OF_PRESET.iter().map(|id| (*id, "the preset's".to_string()));
+    for (id, default) in of_preset.chain(others) {
+        command = command.mut_arg(id, |arg| {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            let text = help.split(" [default:").next().unwrap_or_default();
+            let text = format!("{text} [default: {default}]");
+            arg.help(text)
+        });
+    }
+    command
+}
+
 fn lens() -> impl TypedValueParser<Value = Lens> {
     PossibleValuesParser::new(["random", "pca"])
         .map(|name| if name == "pca" { Lens::Pca } else { Lens::Random })
@@ -64,7 +90,13 @@ impl Command for Args {
         let model = file.as_ref().and_then(|f| f.get("model")).and_then(toml::Value::as_table);
         let named = model.and_then(|m| m.get("preset")).and_then(toml::Value::as_str);
         let preset = self.preset.as_deref().or(named).unwrap_or(PRESETS[0].name);
-        let defaults = RunConfig::of_new_model(preset)?;
+        let defaults = match &self.init_from {
+            None => RunConfig::of_new_model(preset)?,
+            // A model that knows something is taught gently.
+            Some(_) => {
+                RunConfig { full: true, max_length_policy: LengthPolicy::Split, ..RunConfig::default() }
+            }
+        };
         let mut c = start(file.as_ref(), stored, defaults)?;
         if !self.data.is_empty() {
             c.data.clone_from(&self.data);

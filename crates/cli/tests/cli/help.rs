@@ -5,7 +5,7 @@ use crate::snapshot;
 fn help_of_every_command_is_complete() {
     let place = Place::new();
     snapshot!("help", place.run(&["--help"]).all());
-    for command in ["tune", "generate", "chat", "eval", "inspect", "merge", "verify", "bench"] {
+    for command in ["tune", "train", "generate", "chat", "eval", "inspect", "merge", "verify", "bench"] {
         snapshot!(format!("help_{command}"), place.run(&[command, "--help"]).all());
     }
 }

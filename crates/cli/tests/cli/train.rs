@@ -10,7 +10,7 @@ eval_split = { count = 3 }
 
 [model]
 vocab_size = 400
-context = 128
+context = 256
 width = 32
 layers = 2
 heads = 2

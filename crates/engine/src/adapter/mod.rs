@@ -44,7 +44,7 @@ pub struct HostPair {
     pub b: Vec<f32>,
     /// The factor.
     pub scale: f32,
-    /// [out]: what the norms of the rows of W + scale B A are brought to (DoRA).
+    /// \[out\]: what the norms of the rows of W + scale B A are brought to (DoRA).
     pub magnitude: Option<Vec<f32>>,
 }
 
