@@ -190,7 +190,11 @@ fn print(tuned: &Tuned, config: &RunConfig, dir: &Path, out: &mut Out) -> Result
         None => {
             out.line(&format!("model     {weights}"))?;
             out.line("\nnext")?;
-            out.line(&format!("  planish chat {weights}"))?;
+            // A new model has no chat template.
+            match config.model {
+                Some(_) => out.line(&format!("  planish generate {weights} -p \"\" --temp 0.5 -n 100"))?,
+                None => out.line(&format!("  planish chat {weights}"))?,
+            }
             out.line(&format!("  llama-cli -m {weights}"))?;
         }
     }
