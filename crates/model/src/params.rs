@@ -178,9 +178,7 @@ impl Loader<'_> {
         if self.spec.tied {
             return Err(Error::input("lens", "a model with a projection lens needs a head of its own"));
         }
-        let trainable = std::mem::replace(&mut self.trainable, &Trainable::Nothing);
         let table = self.tensor(name, vocab, donor)?;
-        self.trainable = trainable;
         let lens = (self.tensor("lens.proj.weight", width, donor)?, self.tensor("lens.proj.bias", 1, width)?);
         Ok((table, Some(lens)))
     }
@@ -233,7 +231,7 @@ impl Loader<'_> {
 
     /// Vectors and trained tensors become f32 of our own; matrices that stay as they are keep the file's bytes.
     fn place(&mut self, name: &str, e: &WeightEntry) -> Result<Param> {
-        let trains = self.trainable.holds(name);
+        let trains = self.trainable.holds(name) && !self.spec.is_kept(name);
         let aligned = !matches!(e.dtype, TypeId::F32) || e.offset.is_multiple_of(4);
         if !trains && aligned && (e.rows > 1 || e.dtype == TypeId::F32) {
             return Ok(Param::frozen(View::new(self.homes[e.file], e.offset, e.rows, e.cols, e.dtype)));

@@ -178,11 +178,20 @@ impl Spec {
         self.linears(&[&ROLES[..], &TABLES].concat())
     }
 
+    /// Whether a tensor is never trained: the table that a lens looks at.
+    pub fn is_kept(&self, gguf: &str) -> bool {
+        self.lens.is_some() && gguf == "token_embd.weight"
+    }
+
     /// Weights in the matrices and vectors.
     pub fn parameters(&self) -> u64 {
         let matrices: usize =
             self.linears(&ROLES).into_iter().map(|id| self.linear_shape(id)).map(|(o, i)| o * i).sum();
-        let tables = self.vocab * self.width * if self.tied { 1 } else { 2 };
+        let embedding = match self.lens {
+            Some(donor) => (self.vocab + self.width) * donor + self.width,
+            None => self.vocab * self.width,
+        };
+        let tables = embedding + if self.tied { 0 } else { self.vocab * self.width };
         let head_norms: usize = self.layers.iter().filter(|l| l.qk_norm).map(|l| 2 * l.heads.width).sum();
         (matrices + tables + (2 * self.layers.len() + 1) * self.width + head_norms) as u64
     }

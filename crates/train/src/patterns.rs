@@ -54,7 +54,8 @@ pub(crate) fn scale_rates(targets: &mut [Target], groups: &BTreeMap<String, f64>
 
 /// The names of a model's tensors that can be trained.
 fn names(model: &Model) -> Vec<&str> {
-    model.weights.entries.keys().map(String::as_str).filter(|name| !model.arch.is_constant(name)).collect()
+    let kept = |name: &str| model.arch.is_constant(name) || model.spec.is_kept(name);
+    model.weights.entries.keys().map(String::as_str).filter(|name| !kept(name)).collect()
 }
 
 /// Refuses a pattern that matches none of `names`.

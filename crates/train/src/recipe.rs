@@ -7,7 +7,7 @@ use planish_engine::{
     AdapterFile, Binding, Engine, MergeType, Model, ModelfileOptions, Provenance, check_exportable,
     gguf_obstacle, merge, modelfile, write_model,
 };
-use planish_model::{AdapterSet, AdapterSpec, InitLora, LinearId, Role, Trainable, WeightEntry};
+use planish_model::{AdapterSet, AdapterSpec, InitLora, LinearId, Role, Spec, Trainable, WeightEntry};
 use planish_tape::Param;
 
 use crate::config::{Decay, RunConfig};
@@ -185,13 +185,11 @@ impl Recipe {
 
     /// Bytes on the disk of the weights that others load, at most.
     pub fn weights_bytes(&self, engine: &Engine, trained: u64) -> u64 {
-        let (model, spec) = (
-            &engine.model,
-            match self {
-                Recipe::Lora { spec, .. } => spec,
-                Recipe::Full => return 4 * trained,
-            },
-        );
+        let model = &engine.model;
+        let spec = match self {
+            Recipe::Lora { spec, .. } => spec,
+            Recipe::Full => return 4 * (trained + folded(&model.spec)),
+        };
         match obstacle(model, spec) {
             None => 4 * written_ranks(spec) * trained,
             // Of types that are not written, matrices become Q8_0; a head of its own may come.
@@ -206,8 +204,8 @@ impl Recipe {
     pub fn tensors(model: &Model, config: &RunConfig) -> Result<Vec<Tensor>> {
         if config.full {
             let trainable = Self::trainable(model, config)?;
-            let trained =
-                |(name, _): &(&String, &WeightEntry)| trainable.holds(name) && !model.arch.is_constant(name);
+            let kept = |name: &str| model.arch.is_constant(name) || model.spec.is_kept(name);
+            let trained = |(name, _): &(&String, &WeightEntry)| trainable.holds(name) && !kept(name);
             let tensor = |(name, e): (&String, &WeightEntry)| Tensor {
                 rows: e.rows,
                 cols: e.cols,
@@ -232,6 +230,11 @@ impl Recipe {
     pub fn trained(model: &Model, config: &RunConfig) -> Result<u64> {
         Ok(Self::tensors(model, config)?.iter().map(|t| t.elements() as u64).sum())
     }
+}
+
+/// Values of the embedding that a projection lens becomes in files.
+fn folded(spec: &Spec) -> u64 {
+    spec.lens.map_or(0, |_| (spec.vocab * spec.width) as u64)
 }
 
 /// A trained part of an adapter's pair.

@@ -209,7 +209,10 @@ fn disk(run: &Run, out: &Path) -> Disk {
     // Beside each checkpoint the weights as GGUF, and once those of the best evaluation and the PEFT directory.
     // The average is written beside the old one.
     let average = if run.config.ema.is_some() { 2 * weights } else { 0 };
-    let needed_bytes = (run.config.keep as u64 + 1) * (checkpoint_bytes + weights) + 2 * weights + average;
+    // A new model's first values are a file too.
+    let first = if run.config.model.is_some() { run.engine.model.weight_bytes() } else { 0 };
+    let needed_bytes =
+        (run.config.keep as u64 + 1) * (checkpoint_bytes + weights) + 2 * weights + average + first;
     Disk { checkpoint_bytes, needed_bytes, free_bytes: fs::free_bytes(out) }
 }
 

@@ -372,6 +372,25 @@ fn an_average_that_cannot_be_is_refused() {
 }
 
 /// Resuming is the same run for every optimizer when some tensors are frozen.
+/// A factor of 0 keeps a tensor where it was; one of 1 changes nothing, also beside others.
+#[test]
+fn rates_by_name() {
+    let mut place = Place::new();
+    let plain = place.start("plain", &mut Watcher::default()).unwrap().weights.unwrap();
+    place.config.lr_groups = [("*_norm.weight".into(), 0.0), ("blk.1.*".into(), 1.0)].into();
+    let first = RunConfig { steps: Some(1), ..place.config.clone() };
+    let slow = place.start("slow", &mut Watcher::default()).unwrap().weights.unwrap();
+    place.config = first;
+    let once = place.start("once", &mut Watcher::default()).unwrap().weights.unwrap();
+    for ((name, _, slow), (_, _, once)) in tensors(&slow).iter().zip(&tensors(&once)) {
+        assert_eq!(slow == once, name.ends_with("_norm.weight"), "{name}");
+    }
+    assert!(tensors(&plain) != tensors(&slow));
+    place.config.lr_groups = [("*.nothing".into(), 0.5)].into();
+    let error = place.start("none", &mut Watcher::default()).unwrap_err();
+    assert!(error.to_string().contains("lr-groups is `*.nothing`"), "{error}");
+}
+
 #[test]
 fn every_optimizer_trains_a_part() {
     for optim in OPTIMS {

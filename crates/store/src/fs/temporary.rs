@@ -70,10 +70,11 @@ impl Drop for Temporary {
 pub struct Drafts(Temporary);
 
 impl Drafts {
-    /// Makes the directory, and the one that `target` will be in.
+    /// Makes the directory: where `target` will be, or as near as there is a directory already.
     pub fn beside(target: &Path) -> Result<Drafts> {
-        super::create_dir_all(parent_or_dot(target))?;
-        let made = Temporary::beside(target, |path| std::fs::create_dir(path));
+        let there = target.ancestors().skip(1).find(|dir| dir.is_dir()).unwrap_or(Path::new("."));
+        let near = there.join(target.file_name().unwrap_or_default());
+        let made = Temporary::beside(&near, |path| std::fs::create_dir(path));
         made.map(|(temporary, ())| Drafts(temporary)).map_err(|e| io_error(target, "make a draft beside", e))
     }
 
