@@ -96,6 +96,21 @@ fn llama_cpp_gives_the_same_log_probabilities() {
     }
 }
 
+/// Queries and keys that are normed by head, in a family whose rows are not permuted.
+#[test]
+fn llama_cpp_computes_qwen3_as_we_do() {
+    let Some(python) = planish_testkit::files::needed("PLANISH_PYTHON", "") else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("qwen3.gguf");
+    let mut engine = common::engine(TestGguf::golden("qwen3").open(&path));
+    let ids = &sequences("qwen3")[0][..8];
+    let want = logits(&mut engine, ids, &[]);
+    let worst = distance(&probe(&python, &path, None, ids), &want, engine.model.spec.vocab);
+    assert!(worst < 1e-3, "{worst:e}");
+}
+
 /// Adapters of every kind of which golden/lora has one: applied by llama.cpp where it can, else merged.
 #[test]
 fn llama_cpp_computes_the_same_with_adapters_of_every_kind() {

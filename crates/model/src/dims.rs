@@ -170,8 +170,7 @@ pub fn from_gguf(m: &Metadata, weights: &Weights, family: &Family) -> Result<Spe
 }
 
 fn activation(name: &str) -> Result<Activation> {
-    let found = Activation::ALL.iter().find(|(n, _)| *n == name).map(|(_, act)| *act);
-    found.ok_or_else(|| {
+    Activation::named(name).ok_or_else(|| {
         let known: Vec<&str> = Activation::ALL.iter().map(|(n, _)| *n).collect();
         Error::input("architecture", format!("unknown activation `{name}`"))
             .with_hint(format!("planish knows {}", known.join(", ")))

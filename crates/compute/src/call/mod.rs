@@ -141,6 +141,11 @@ impl Activation {
     /// All activations with their names in settings and files.
     pub const ALL: &[(&str, Activation)] = &[("silu", Activation::Silu), ("gelu", Activation::Gelu)];
 
+    /// The activation of this name.
+    pub fn named(name: &str) -> Option<Activation> {
+        Self::ALL.iter().find(|(n, _)| *n == name).map(|(_, act)| *act)
+    }
+
     /// Its name in settings and files.
     pub fn name(self) -> &'static str {
         match self {

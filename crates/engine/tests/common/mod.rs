@@ -38,14 +38,15 @@ pub struct TestGguf {
 }
 
 impl TestGguf {
-    /// A golden model as llama.cpp's converter writes it: q and k permuted, the tokenizer below.
+    /// A golden model as llama.cpp's converter writes it: q and k permuted where the family is, the tokenizer below.
     pub fn golden(name: &str) -> TestGguf {
         let dir = golden(name);
         let config = json(&dir.join("config.json"));
+        let arch = Arch::of_config(&config).unwrap().name;
         let mut file = TestGguf { writer: Writer::new(), tensors: Vec::new() };
         let w = &mut file.writer;
         let count = |key: &str| OwnedValue::U32(config[key].as_u64().unwrap() as u32);
-        w.set("general.architecture", "llama".into());
+        w.set("general.architecture", arch.into());
         w.set("general.type", "model".into());
         w.set("general.name", name.into());
         w.set("general.file_type", OwnedValue::U32(0));
@@ -61,10 +62,10 @@ impl TestGguf {
             ("rope.dimension_count", "head_dim"),
             ("vocab_size", "vocab_size"),
         ] {
-            w.set(&format!("llama.{key}"), count(hf));
+            w.set(&format!("{arch}.{key}"), count(hf));
         }
-        w.set("llama.attention.layer_norm_rms_epsilon", OwnedValue::F32(1e-5));
-        w.set("llama.rope.freq_base", OwnedValue::F32(10_000.0));
+        w.set(&format!("{arch}.attention.layer_norm_rms_epsilon"), OwnedValue::F32(1e-5));
+        w.set(&format!("{arch}.rope.freq_base"), OwnedValue::F32(10_000.0));
         w.set("some.unknown.key", OwnedValue::Strings(vec!["kept".into()]));
         file.set_tokenizer();
         file.add_tensors(&dir, &config);
@@ -91,7 +92,8 @@ impl TestGguf {
         for name in source.names() {
             let t = source.get(name).unwrap();
             let gguf = arch.gguf_name(name).unwrap();
-            let data = match gguf.contains("attn_q") || gguf.contains("attn_k") {
+            let turned = gguf.contains("attn_q") || gguf.contains("attn_k");
+            let data = match arch.permuted && turned {
                 true => interleave_rows(&floats(t.data), t.shape[0], width)
                     .iter()
                     .flat_map(|v| v.to_le_bytes())

@@ -230,8 +230,7 @@ fn family(act: Activation, qk_norm: bool, qkv_bias: bool) -> (&'static str, Rope
 }
 
 fn activation(name: &str) -> Result<Activation> {
-    let found = Activation::ALL.iter().find(|(n, _)| *n == name);
-    found.map(|(_, act)| *act).ok_or_else(|| {
+    Activation::named(name).ok_or_else(|| {
         let names: Vec<&str> = Activation::ALL.iter().map(|(n, _)| *n).collect();
         Error::usage("model", format!("activation is `{name}`, expected {}", names.join(" or ")))
     })
