@@ -89,7 +89,7 @@ fn three_ways(optim: &'static Optim, full: bool) {
     let cell = format!("{} {}", optim.name, if full { "full" } else { "lora" });
     let dir = TempDir::new().unwrap();
     let model = dir.path().join("tiny.gguf");
-    common::write_model(&model, TypeId::Q8_0);
+    common::write_model(&model, TypeId::Q4_1);
     let path = |step: usize| -> PathBuf { dir.path().join(format!("step_{step}")) };
 
     let mut a = Run::new(&model, optim, full);

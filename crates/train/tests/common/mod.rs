@@ -42,13 +42,29 @@ fn write(path: &Path, tensors: Vec<tiny::Tensor>, change: impl Fn(&str, u64, f32
         let (name, dims, ty) = &tensors[i];
         let values: Vec<f32> =
             tiny::values(i, dims).into_iter().enumerate().map(|(j, v)| change(name, j as u64, v)).collect();
-        let quant = Quant::of(*ty).unwrap();
-        let mut bytes = vec![0; values.len() / quant.block() * quant.block_bytes()];
-        (quant.encode.unwrap())(&values, &mut bytes);
-        sink.write_all(&bytes).unwrap();
+        sink.write_all(&encode(*ty, &values)).unwrap();
         Ok(())
     })
     .unwrap();
+}
+
+fn encode(ty: TypeId, values: &[f32]) -> Vec<u8> {
+    let quant = Quant::of(ty).unwrap();
+    let mut bytes = vec![0; values.len() / quant.block() * quant.block_bytes()];
+    match quant.encode {
+        Some(encode) => encode(values, &mut bytes),
+        None => values.chunks(32).zip(bytes.chunks_mut(20)).for_each(|(x, block)| q4_1(x, block)),
+    }
+    bytes
+}
+
+/// A block of Q4_1: scale and minimum as halves, then the codes of 0 to 15 beside those of 16 to 31.
+fn q4_1(x: &[f32], block: &mut [u8]) {
+    let (low, high) = x.iter().fold((f32::MAX, f32::MIN), |(a, b), v| (a.min(*v), b.max(*v)));
+    let scale = ((high - low) / 15.0).max(1e-4);
+    (Quant::of(TypeId::F16).unwrap().encode.unwrap())(&[scale, low], &mut block[..4]);
+    let code = |v: f32| ((v - low) / scale).round() as u8;
+    (0..16).for_each(|i| block[4 + i] = code(x[i]).min(15) | code(x[16 + i]).min(15) << 4);
 }
 
 /// Ragged examples that have something to learn: each counts up by its own stride.
