@@ -46,7 +46,7 @@ pub fn write_model(engine: &Engine, out: &Path) -> Result<()> {
         writer.set("general.file_type", OwnedValue::U32(number));
     }
     let (tensors, lens) = (written(model, gguf)?, Lens::of(engine));
-    let folded = |name: &str| lens.as_ref().filter(|_| name == lens::TABLE);
+    let folded = |name: &str| lens.as_ref().filter(|_| model.spec.is_kept(name));
     for t in &tensors {
         let whole = trained.contains_key(t.name.as_str()) || folded(&t.name).is_some();
         writer.tensor(&t.name, &t.dims, if whole { TypeId::F32 } else { t.entry.dtype })?;
@@ -112,7 +112,7 @@ fn written<'a>(model: &'a Model, gguf: &Gguf) -> Result<Vec<Written<'a>>> {
         }
         let entry = model.weights.require(&name)?;
         let dims = match (joined, info.dims.len()) {
-            (None, _) if model.spec.lens.is_some() && name == lens::TABLE => {
+            (None, _) if model.spec.is_kept(&name) => {
                 vec![model.spec.width as u64, model.spec.vocab as u64]
             }
             (None, _) => info.dims.clone(),

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::export::check_finite;
 
 /// The table that a lens looks at; in written files what it shows.
-pub const TABLE: &str = "token_embd.weight";
+const TABLE: &str = "token_embd.weight";
 
 /// Whether a tensor is only there for the lens.
 pub fn is_part(name: &str) -> bool {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use planish_base::{Error, Result};
 use serde_json::{Map, Value};
 
-use crate::dataset::{LoadOptions, completion, detect, parse_line, text, tokens};
+use crate::dataset::{LoadOptions, detect, parse_line};
 use crate::source::{Shape, Source, is_stdin};
 
 /// Calls `f` with every text of the sources that [`crate::load`] would read: whole text files, and of JSON lines the
@@ -41,12 +41,10 @@ fn no_text() -> Error {
 
 fn of_object(object: &Map<String, Value>, f: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     let format = detect(object)?;
-    let keys: &[&str] = match format.name {
-        name if name == tokens::FORMAT.name => return Err(no_text()),
-        name if name == text::FORMAT.name || name == completion::FORMAT.name => format.keys,
-        _ => &["messages"],
-    };
-    keys.iter().filter_map(|key| object.get(*key)).try_for_each(|value| strings(value, f))
+    if !format.has_text {
+        return Err(no_text());
+    }
+    format.keys.iter().filter_map(|key| object.get(*key)).try_for_each(|value| strings(value, f))
 }
 
 /// Every string in a value but for the names of roles, which the template writes in its own way.

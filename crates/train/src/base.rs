@@ -28,16 +28,16 @@ impl Base {
     /// # Errors
     /// Those of [`scratch::create`] and [`Model::open`].
     pub fn open(config: &mut RunConfig, start: &Start) -> Result<Base> {
-        let Some(shape) = config.model.clone() else {
+        if config.model.is_some() {
+            // Also of a run that goes on: its directory may have been moved.
+            config.base = start.out().join(FILE);
+        }
+        let new = config.model.as_ref().filter(|_| !matches!(start, Start::Resume { .. }));
+        let Some(shape) = new else {
             return Ok(Base { model: Model::open(&config.base)?, made: None, drafts: None });
         };
-        // The directory of a run may have been moved.
-        config.base = start.out().join(FILE);
-        if let Start::Resume { .. } = start {
-            return Ok(Base { model: Model::open(&config.base)?, made: None, drafts: None });
-        }
         let drafts = Drafts::beside(start.out())?;
-        let made = scratch::create(config, &shape, &drafts.path(FILE))?;
+        let made = scratch::create(config, shape, &drafts.path(FILE))?;
         let model = Model::open(&drafts.path(FILE))?;
         Ok(Base { model, made: Some(made), drafts: Some(drafts) })
     }

@@ -5,6 +5,7 @@
 //! the small problem is solved in double precision. What is found need not be exact: training subtracts the very pair
 //! that it begins with.
 
+use nalgebra::{DMatrix, SymmetricEigen};
 use planish_base::rng::{Purpose, Stream};
 use planish_base::{Result, TypeId};
 use planish_compute::call::{Along, MatMul, Product, Store};
@@ -13,7 +14,6 @@ use planish_compute::{Backend, View};
 /// Directions beyond the rank; with these, few iterations find the wanted ones.
 const EXTRA: usize = 8;
 const ITERATIONS: usize = 8;
-const SWEEPS: usize = 60;
 
 /// A [rank, in] and B [out, rank] with scale B A = U S V' of the largest singular values of w [out, in]: B = U sqrt(S /
 /// scale), A = sqrt(S / scale) V' (Meng et al., 2024). Values that the matrix does not have are 0.
@@ -41,7 +41,8 @@ pub fn pair(
         right = times(backend, &left, w, Along::Outer)?;
     }
     // With Q the left basis, Q' W = right: its singular values are those of W, and its left vectors turn Q into U.
-    let (squares, turns) = eigen(gram(&right, input));
+    let SymmetricEigen { eigenvalues: squares, eigenvectors: turns } =
+        SymmetricEigen::new(gram(&right, input));
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|i, j| squares[*j].total_cmp(&squares[*i]));
     let (mut a, mut b) = (vec![0f32; rank * input], vec![0f32; out * rank]);
@@ -52,7 +53,7 @@ pub fn pair(
             false => (0.0, 0.0),
         };
         // right' turn = value V, so that dividing by the root of the value leaves the root.
-        let turn = |j: usize| turns[j * n + i];
+        let turn = |j: usize| turns[(j, i)];
         for c in 0..input {
             a[k * input + c] = ((0..n).map(|j| turn(j) * right[j * input + c]).sum::<f64>() * in_a) as f32;
         }
@@ -103,38 +104,9 @@ fn orthonormalise(basis: &mut [f64], width: usize) {
 }
 
 /// The products of all pairs of vectors, [n, n].
-fn gram(vectors: &[f64], width: usize) -> Vec<f64> {
-    let all = || vectors.chunks_exact(width);
-    all().flat_map(|a| all().map(move |b| dot(a, b))).collect()
-}
-
-/// Eigenvalues of a symmetric matrix [n, n], and its eigenvectors as columns (Jacobi, 1846).
-fn eigen(mut m: Vec<f64>) -> (Vec<f64>, Vec<f64>) {
-    let n = m.len().isqrt();
-    let mut v: Vec<f64> = (0..n * n).map(|i| if i % (n + 1) == 0 { 1.0 } else { 0.0 }).collect();
-    for _ in 0..SWEEPS {
-        let mut changed = false;
-        for (p, q) in (0..n).flat_map(|p| (p + 1..n).map(move |q| (p, q))) {
-            let (off, a, b) = (m[p * n + q], m[p * n + p], m[q * n + q]);
-            if off.abs() <= f64::EPSILON * (a * b).abs().sqrt() {
-                continue;
-            }
-            changed = true;
-            let theta = (b - a) / (2.0 * off);
-            let t = theta.signum() / (theta.abs() + (theta * theta + 1.0).sqrt());
-            let c = 1.0 / (t * t + 1.0).sqrt();
-            let s = t * c;
-            let turn =
-                |x: &mut [f64], i: usize, j: usize| (x[i], x[j]) = (c * x[i] - s * x[j], s * x[i] + c * x[j]);
-            (0..n).for_each(|k| turn(&mut m, k * n + p, k * n + q));
-            (0..n).for_each(|k| turn(&mut m, p * n + k, q * n + k));
-            (0..n).for_each(|k| turn(&mut v, k * n + p, k * n + q));
-        }
-        if !changed {
-            break;
-        }
-    }
-    ((0..n).map(|i| m[i * n + i]).collect(), v)
+fn gram(vectors: &[f64], width: usize) -> DMatrix<f64> {
+    let (n, vector) = (vectors.len() / width, |i: usize| &vectors[i * width..(i + 1) * width]);
+    DMatrix::from_fn(n, n, |i, j| dot(vector(i), vector(j)))
 }
 
 #[cfg(test)]

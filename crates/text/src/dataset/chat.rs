@@ -11,6 +11,7 @@ pub(super) const FORMAT: Format = Format {
     name: "chat",
     shape: "{\"messages\": [{\"role\": .., \"content\": ..}]}",
     keys: &["messages"],
+    has_text: true,
     encode,
 };
 

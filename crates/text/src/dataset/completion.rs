@@ -6,10 +6,11 @@ use serde_json::{Map, Value};
 use super::{Format, string};
 use crate::{Encoder, Example};
 
-pub(crate) const FORMAT: Format = Format {
+pub(super) const FORMAT: Format = Format {
     name: "prompt/completion",
     shape: "{\"prompt\": \"..\", \"completion\": \"..\"}",
     keys: &["prompt", "completion"],
+    has_text: true,
     encode,
 };
 

@@ -1,9 +1,9 @@
 //! Data files to examples. A format is one file of this folder and one line of [`FORMATS`].
 
 mod chat;
-pub(crate) mod completion;
-pub(crate) mod text;
-pub(crate) mod tokens;
+mod completion;
+mod text;
+mod tokens;
 
 use std::path::PathBuf;
 
@@ -23,6 +23,8 @@ pub struct Format {
     pub shape: &'static str,
     /// All of these keys are there.
     pub keys: &'static [&'static str],
+    /// Under these keys is text, of which a tokenizer can be learned; else token ids.
+    pub has_text: bool,
     /// Makes an example of an object.
     pub encode: fn(&Encoder<'_>, &Map<String, Value>) -> Result<Example>,
 }

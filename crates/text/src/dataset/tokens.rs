@@ -8,10 +8,11 @@ use super::{Format, type_name};
 use crate::chat::finish;
 use crate::{Encoder, Example};
 
-pub(crate) const FORMAT: Format = Format {
+pub(super) const FORMAT: Format = Format {
     name: "input_ids",
     shape: "{\"input_ids\": [..], \"labels\": [..]}",
     keys: &["input_ids"],
+    has_text: false,
     encode,
 };
 
