@@ -10,7 +10,6 @@ use std::time::Instant;
 use planish_base::rng::{Purpose, Stream};
 use planish_base::{Result, TypeId};
 use planish_compute::call::{Along, MatMul, Product, Store};
-use planish_compute::cpu::Chains;
 use planish_compute::{Backend, CpuBackend, View};
 use planish_model::{ROLES, Spec};
 
@@ -75,24 +74,20 @@ pub fn seconds(f: impl FnOnce() -> Result<()>) -> Result<f64> {
 
 /// Multiply-adds in registers alone, in GFLOP/s: no product can be faster on this path and these threads.
 pub fn peak_gflops(backend: &mut CpuBackend, repeats: usize) -> Samples {
-    let mut rate = |chains| {
-        let mut run = |rounds| {
-            let (start, n) = (Instant::now(), backend.multiply_adds(chains, rounds));
-            (n as f64 * 1e-9, start.elapsed().as_secs_f64())
-        };
-        let mut rounds = 10_000;
-        // The first ones wake the workers too.
-        while run(rounds).1 < PEAK_SECONDS {
-            rounds *= 2;
-        }
-        let rate = |_| {
-            let (operations, seconds) = run(rounds);
-            operations / seconds
-        };
-        Samples::of((0..repeats.max(1)).map(rate).collect())
+    let mut run = |rounds| {
+        let (start, n) = (Instant::now(), backend.multiply_adds(rounds));
+        (n as f64 * 1e-9, start.elapsed().as_secs_f64())
     };
-    let (narrow, wide) = (rate(Chains::Narrow), rate(Chains::Wide));
-    if narrow.median >= wide.median { narrow } else { wide }
+    let mut rounds = 10_000;
+    // The first ones wake the workers too.
+    while run(rounds).1 < PEAK_SECONDS {
+        rounds *= 2;
+    }
+    let rate = |_| {
+        let (operations, seconds) = run(rounds);
+        operations / seconds
+    };
+    Samples::of((0..repeats.max(1)).map(rate).collect())
 }
 
 /// Reading memory that no cache holds, in GB/s.

@@ -16,7 +16,6 @@ use crate::isa::Isa;
 use crate::view::{Home, View};
 use kernels::turns::Turns;
 use memory::Memory;
-pub use peak::Chains;
 use pool::Pool;
 
 /// Executes calls on this machine's cores.

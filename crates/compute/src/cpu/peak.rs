@@ -9,37 +9,30 @@ use planish_base::{Result, TypeId};
 use super::CpuBackend;
 use crate::backend::Backend;
 use crate::call::Zero;
-use crate::isa::isa_fn;
+use crate::isa::{Isa, isa_fn};
 use crate::view::View;
 
 /// Lanes of a chain: two vectors of AVX2, or one of twice the width.
 const LANES: usize = 16;
-
-/// Enough independent chains to hide the latency of a multiply-add where a register holds half of the lanes ..
+/// Chains where 16 registers hold 8 lanes each: enough to hide the latency of a multiply-add, few enough to stay there.
 const NARROW: usize = 6;
-/// .. and where it holds all of them. More chains than registers would measure the cache.
-const WIDE: usize = 12;
-
-/// How many chains [`CpuBackend::multiply_adds`] works on at a time; the better of both is the machine's limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chains {
-    /// As many as 16 registers of 8 lanes hold.
-    Narrow,
-    /// As many as 32 registers of 16 lanes hold.
-    Wide,
-}
+/// Chains where 32 registers hold 16 lanes each.
+#[cfg(target_arch = "x86_64")]
+const WIDE: usize = 24;
 
 impl CpuBackend {
     /// Runs chains of fused multiply-adds that touch no memory on every worker, `rounds` for each chain, and returns
     /// how many floating-point operations that were: two for a multiply-add.
-    pub fn multiply_adds(&mut self, chains: Chains, rounds: usize) -> u64 {
+    pub fn multiply_adds(&mut self, rounds: usize) -> u64 {
         let (isa, threads) = (self.isa, self.pool.threads());
-        self.pool.run(threads, &|_, _| match chains {
-            Chains::Narrow => narrow(isa, rounds),
-            Chains::Wide => wide(isa, rounds),
-        });
-        let each = LANES * if chains == Chains::Narrow { NARROW } else { WIDE };
-        (2 * each * rounds * threads) as u64
+        #[cfg(target_arch = "x86_64")]
+        if isa >= Isa::Avx512 {
+            // SAFETY: a backend with this path exists only where the machine has AVX-512.
+            self.pool.run(threads, &|_, _| unsafe { wide(rounds) });
+            return (2 * LANES * WIDE * rounds * threads) as u64;
+        }
+        self.pool.run(threads, &|_, _| narrow(isa, rounds));
+        (2 * LANES * NARROW * rounds * threads) as u64
     }
 
     /// Memory for [`CpuBackend::read`], every page of it touched. Give it back with [`Backend::free`].
@@ -69,26 +62,30 @@ impl CpuBackend {
 
 isa_fn! {
     fn narrow(rounds: usize) {
-        chains::<NARROW>(rounds);
-    }
-}
-
-isa_fn! {
-    fn wide(rounds: usize) {
-        chains::<WIDE>(rounds);
-    }
-}
-
-#[inline(always)]
-fn chains<const N: usize>(rounds: usize) {
-    // The compiler must not know the numbers, nor that chains are alike.
-    let mut sums = black_box([[1f32; LANES]; N]);
-    let [factor, term] = black_box([0.5f32, 1.0]).map(|v| [v; LANES]);
-    for _ in 0..rounds {
-        for sum in &mut sums {
-            for j in 0..LANES {
-                sum[j] = sum[j].mul_add(factor[j], term[j]);
+        // The compiler must not know the numbers, nor that chains are alike.
+        let mut sums = black_box([[1f32; LANES]; NARROW]);
+        let [factor, term] = black_box([0.5f32, 1.0]).map(|v| [v; LANES]);
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                for j in 0..LANES {
+                    sum[j] = sum[j].mul_add(factor[j], term[j]);
+                }
             }
+        }
+        black_box(sums);
+    }
+}
+
+/// In intrinsics, since loops over so many chains become code that gathers and scatters.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn wide(rounds: usize) {
+    use std::arch::x86_64::{_mm512_fmadd_ps, _mm512_set1_ps};
+    let mut sums = black_box([_mm512_set1_ps(1.0); WIDE]);
+    let [factor, term] = black_box([0.5, 1.0]).map(|v| _mm512_set1_ps(v));
+    for _ in 0..rounds {
+        for i in 0..WIDE {
+            sums[i] = _mm512_fmadd_ps(sums[i], factor, term);
         }
     }
     black_box(sums);
@@ -111,15 +108,14 @@ isa_fn! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::Isa;
 
     #[test]
     fn work_is_counted_for_every_worker() {
         for threads in [1, 3] {
             let mut backend = CpuBackend::new(Isa::detect(), threads).unwrap();
             let n = threads as u64;
-            assert_eq!(backend.multiply_adds(Chains::Narrow, 10), n * 10 * 96 * 2);
-            assert_eq!(backend.multiply_adds(Chains::Wide, 10), n * 10 * 192 * 2);
+            let lanes = if Isa::detect() >= Isa::Avx512 { 384 } else { 96 };
+            assert_eq!(backend.multiply_adds(10), n * 10 * lanes * 2);
             let view = backend.readable(4 * 1001).unwrap();
             assert_eq!(backend.read(&view), 4 * 1001);
         }

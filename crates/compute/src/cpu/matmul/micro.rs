@@ -6,8 +6,14 @@
 #[cfg(target_arch = "x86_64")]
 use super::format::Bf16Pairs;
 use super::format::{F32, Format, RoundedToBf16};
+#[cfg(target_arch = "x86_64")]
+use super::wide;
 use crate::call::Store;
 use crate::cpu::fma::{self, LANES, Side};
+
+/// Elements of a cache line.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 16;
 
 /// Where the panels of one side of a block lie: packed one after the other, or in the matrix itself.
 #[derive(Clone, Copy)]
@@ -45,9 +51,9 @@ pub trait Kernel {
     unsafe fn block(words: usize, a: Panels, b: Panels, c: Rectangle, scale: f32, store: Store);
 }
 
-/// Defines a kernel: name, tile, format, the function that computes a tile, the instructions.
+/// Defines a kernel: name, tile, format, the function that computes and writes a tile, the instructions.
 macro_rules! kernel {
-    ($(#[$doc:meta])* $name:ident: $mr:literal x $nr:literal, $format:ty, $tile:path $(, $features:literal)?) => {
+    ($(#[$doc:meta])* $name:ident: $mr:literal x $nr:literal, $format:ty, $($tile:ident)::+ $(, $features:literal)?) => {
         $(#[$doc])*
         pub struct $name;
 
@@ -65,9 +71,7 @@ macro_rules! kernel {
                             unsafe {
                                 let c = c.tile(i * $mr, j * $nr, $mr, $nr);
                                 c.prefetch();
-                                let (a, b) = (a.at(i), b.at(j));
-                                let sums: [[[f32; LANES]; $nr / LANES]; $mr] = $tile(words, a, b);
-                                c.write(&sums, scale, store);
+                                $($tile)::+::<{ $nr / LANES }, $mr>(words, a.at(i), b.at(j), c, scale, store);
                             }
                         }
                     }
@@ -81,41 +85,41 @@ macro_rules! kernel {
 
 kernel! {
     /// Plain code. With NEON twenty-four of thirty-two registers hold sums.
-    Plain: 6 x 16, F32, fma::tile
+    Plain: 6 x 16, F32, plain
 }
 kernel! {
     /// Plain code on values rounded to bf16.
-    PlainRounded: 6 x 16, RoundedToBf16, fma::tile
+    PlainRounded: 6 x 16, RoundedToBf16, plain
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// Twelve of sixteen registers hold sums.
-    Avx2: 6 x 16, F32, fma::tile, "avx2,fma"
+    Avx2: 6 x 16, F32, plain, "avx2,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// The same on values rounded to bf16.
-    Avx2Rounded: 6 x 16, RoundedToBf16, fma::tile, "avx2,fma"
+    Avx2Rounded: 6 x 16, RoundedToBf16, plain, "avx2,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// Twenty-four of thirty-two registers hold sums.
-    Avx512: 8 x 48, F32, fma::tile, "avx512f,avx512bw,avx512dq,avx512vl,fma"
+    Avx512: 8 x 48, F32, wide::floats, "avx512f,avx512bw,avx512dq,avx512vl,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// For up to sixteen columns: the thin products of low-rank adapters.
-    Avx512Thin: 14 x 16, F32, fma::tile, "avx512f,avx512bw,avx512dq,avx512vl,fma"
+    Avx512Thin: 14 x 16, F32, wide::floats, "avx512f,avx512bw,avx512dq,avx512vl,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
-    /// The large tile on values rounded to bf16, for machines that cannot multiply bf16.
-    Avx512Rounded: 8 x 48, RoundedToBf16, fma::tile, "avx512f,avx512bw,avx512dq,avx512vl,fma"
+    /// The large tile on values rounded to bf16, for machines that do not multiply bf16 faster than f32.
+    Avx512Rounded: 8 x 48, RoundedToBf16, wide::floats, "avx512f,avx512bw,avx512dq,avx512vl,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// Pairs of bf16, products and sums in f32 (`vdpbf16ps`).
-    Avx512Bf16: 8 x 48, Bf16Pairs, pairs, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"
+    Avx512Bf16: 8 x 48, Bf16Pairs, wide::pairs, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"
 }
 
 impl Panels {
@@ -148,15 +152,17 @@ impl Rectangle {
         #[cfg(target_arch = "x86_64")]
         for i in 0..self.m {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch reads nothing, whatever the address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.p.wrapping_add(i * self.row).cast()) }
+            for j in (0..self.n).step_by(LINE) {
+                // SAFETY: a prefetch reads nothing, whatever the address.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(self.p.wrapping_add(i * self.row + j).cast()) }
+            }
         }
     }
 
     /// # Safety
     /// The rectangle is written by nobody else.
     #[inline(always)]
-    unsafe fn write<const V: usize, const MR: usize>(
+    pub unsafe fn write<const V: usize, const MR: usize>(
         self,
         sums: &[[[f32; LANES]; V]; MR],
         scale: f32,
@@ -187,33 +193,22 @@ fn write_row(row: &mut [f32], sums: &[f32], scale: f32, store: Store) {
     }
 }
 
-/// One tile of words that are pairs of bf16.
+/// A tile of words that are values, in plain code.
 ///
 /// # Safety
-/// The panels have `words` words, and the machine has AVX512-BF16.
-#[cfg(target_arch = "x86_64")]
+/// The panels have `words` words, and nobody else writes the rectangle.
 #[inline(always)]
-unsafe fn pairs<const V: usize, const MR: usize>(words: usize, a: Side, b: Side) -> [[[f32; LANES]; V]; MR] {
-    use std::arch::x86_64::{__m512bh, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps};
-
-    // SAFETY: the instructions and the words are there by the caller's promise; a vector of words is one of pairs.
+unsafe fn plain<const V: usize, const MR: usize>(
+    words: usize,
+    a: Side,
+    b: Side,
+    c: Rectangle,
+    scale: f32,
+    store: Store,
+) {
+    // SAFETY: the caller's promise.
     unsafe {
-        let bf16 = |words| std::mem::transmute::<_, __m512bh>(words);
-        let mut sums = [[_mm512_setzero_ps(); V]; MR];
-        let (mut a_p, mut b_p) = (a.p, b.p);
-        for _ in 0..words {
-            let mut b_row = [_mm512_setzero_ps(); V];
-            for v in 0..V {
-                b_row[v] = _mm512_loadu_ps(b_p.add(v * LANES));
-            }
-            for i in 0..MR {
-                let x = bf16(_mm512_set1_ps(*a_p.add(i * a.outer)));
-                for v in 0..V {
-                    sums[i][v] = _mm512_dpbf16_ps(sums[i][v], x, bf16(b_row[v]));
-                }
-            }
-            (a_p, b_p) = (a_p.wrapping_add(a.k), b_p.wrapping_add(b.k));
-        }
-        std::mem::transmute_copy(&sums)
+        let sums: [[[f32; LANES]; V]; MR] = fma::tile(words, a, b);
+        c.write(&sums, scale, store);
     }
 }

@@ -1,13 +1,15 @@
 //! Matrix products: c (+)= scale * a b'.
 //!
 //! [`pack`] copies operands into panels, [`format`] says what their words are, [`micro`] multiplies a panel of a with
-//! one of b; [`dot`] serves decoding. K is cut at fixed multiples of [`KC`] words and a worker computes its own
+//! one of b ([`wide`] in AVX-512); [`dot`] serves decoding. K is cut at fixed multiples of [`KC`] words and a worker computes its own
 //! rectangle of c serially in k, so an element's bits depend neither on the number of workers nor on its neighbours.
 
 mod dot;
 mod format;
 mod micro;
 mod pack;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 use std::ops::Range;
 
@@ -29,8 +31,8 @@ const KC: usize = 256;
 const A_PANELS: usize = 16;
 /// Columns of a packed block of b.
 const NC: usize = 384;
-/// Slices are cut at multiples of it, so that block types are decoded by whole blocks.
-const CUT: usize = 32;
+/// Elements of a block of the types that are most in use.
+const BLOCK: usize = 32;
 
 pub fn matmul(cx: &mut Cx, call: &MatMul) {
     let (a, b) = (operand(cx, &call.a, call.a_along), operand(cx, &call.b, call.b_along));
@@ -99,7 +101,7 @@ fn packed<K: Kernel>(cx: &mut Cx, call: &MatMul, a: Operand, b: Operand, c: Rows
     cx.pool.run(slices, &|task, scratch| {
         let job = &job;
         let (rows, cols) = if by_columns {
-            (0..job.c.m, slice(job.c.n, K::NR.next_multiple_of(CUT), task, slices))
+            (0..job.c.m, slice(job.c.n, cut::<K>(), task, slices))
         } else {
             (slice(job.c.m, K::MR, task, slices), 0..job.c.n)
         };
@@ -113,13 +115,22 @@ fn packed<K: Kernel>(cx: &mut Cx, call: &MatMul, a: Operand, b: Operand, c: Rows
 /// that a late worker can be helped out; one in all for little work. By columns no part of b, which may have to be
 /// decoded, is packed twice.
 fn slices<K: Kernel>(job: &Job, threads: usize) -> (bool, usize) {
-    let (m_panels, n_panels) = (job.c.m.div_ceil(K::MR), job.c.n.div_ceil(K::NR.next_multiple_of(CUT)));
+    let (m_panels, n_panels) = (job.c.m.div_ceil(K::MR), job.c.n.div_ceil(cut::<K>()));
     let by_columns = n_panels >= 3 * threads || n_panels >= m_panels;
     let (panels, many) = if by_columns { (n_panels, 8) } else { (m_panels, 24) };
     let each = (panels / (many * threads)).clamp(1, 4);
     let worth = job.c.m * job.c.n * job.a.k >= 1 << 16;
     let count = if worth && threads > 1 { each * threads } else { 1 };
     (by_columns, count.min(panels))
+}
+
+/// Columns are cut at multiples of it: whole panels, and whole blocks where they lie along a stored row.
+const fn cut<K: Kernel>() -> usize {
+    let mut columns = K::NR;
+    while !columns.is_multiple_of(BLOCK) {
+        columns += K::NR;
+    }
+    columns
 }
 
 /// Slice `i` of `count` of `len` elements, cut at whole panels.
