@@ -2,11 +2,12 @@
 """Training steps of PyTorch, with PEFT for adapters, on random token ids. Prints one line of JSON.
 
 usage: torch_train.py lora|full|scratch [--model HF_DIR] [--targets all|qv] [--rank 16] [--dtype f32|bf16]
-                      [--batch 1] [--length 512] [--steps 3] [--threads N]
+                      [--batch 1] [--length 512] [--steps 3] [--compile] --threads N
 
 A step is the forward pass with the loss of every next token, the backward pass, clipping, and AdamW; one step before those
 that are timed. tokens_per_s is the median over the steps, of batch * length tokens each. scratch is a llama of 6 layers
-of width 288, a vocabulary of 4096 and random weights.
+of width 288, a vocabulary of 4096 and random weights. In bf16 weights and AdamW's moments are bf16, but PEFT keeps
+adapters in f32. --compile is torch.compile; its first step compiles, for a minute or two.
 """
 
 import argparse
@@ -26,7 +27,8 @@ TARGETS = {
 
 def small_llama(dtype):
     shape = dict(vocab_size=4096, hidden_size=288, intermediate_size=768, num_hidden_layers=6, num_attention_heads=6)
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**shape, tie_word_embeddings=True)).to(dtype)
+    config = transformers.LlamaConfig(**shape, tie_word_embeddings=True)
+    return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
 
 
 def build(a, dtype, versions):
@@ -62,6 +64,7 @@ def main():
     p.add_argument("--batch", type=int, default=1)
     p.add_argument("--length", type=int, default=512)
     p.add_argument("--steps", type=int, default=3)
+    p.add_argument("--compile", action="store_true")
     p.add_argument("--threads", type=int, required=True)
     a = p.parse_args()
     torch.set_num_threads(a.threads)
@@ -71,8 +74,10 @@ def main():
     model = build(a, torch.bfloat16 if a.dtype == "bf16" else torch.float32, versions).train()
     parameters = [w for w in model.parameters() if w.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.0, fused=True)
+    # Compiling wraps the model; the parameters stay those of the model.
+    forward = torch.compile(model, dynamic=False) if a.compile else model
     ids = torch.randint(model.config.vocab_size, (a.batch, a.length))
-    seconds = [step(model, parameters, optimizer, ids) for _ in range(a.steps + 1)][1:]
+    seconds = [step(forward, parameters, optimizer, ids) for _ in range(a.steps + 1)][1:]
     print(json.dumps({
         "tokens_per_s": a.batch * a.length / statistics.median(seconds),
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,

@@ -33,7 +33,7 @@ const USAGE: &str = "usage: cargo xtask <verb>
   crash [KILLS [SEED]]  the long form of the crash tests: 1000 kills at random times, all failpoints
   bits               one hash of the weights over threads and resume points
   plan               planned against measured memory on 20 configurations
-  bench [--pairs N] [--out FILE] [--threads N] [--rt] [ROWS...]
+  bench [--pairs N] [--out FILE] [--threads N] [--rt] [--compiled] [ROWS...]
                      planish beside the peers that are installed; bench/README.md says how
   instructions [--bless]  executed instructions of decoding and training a small model, against the record
   neon               the kernels' tests compiled for AArch64 and run under qemu, where those are installed

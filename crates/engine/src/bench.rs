@@ -9,12 +9,13 @@ use std::time::Instant;
 
 use planish_base::rng::{Purpose, Stream};
 use planish_base::{Result, TypeId};
-use planish_compute::call::{Along, MatMul, Product, Store};
+use planish_compute::call::{Along, MatMul, Store};
 use planish_compute::{Backend, CpuBackend, View};
 use planish_model::{ROLES, Spec};
 
 use crate::engine::{Engine, EngineOptions};
 use crate::model::Model;
+use crate::precision::Precision;
 use crate::room;
 use crate::sampler::{Sampler, SamplerOptions};
 use crate::session::Session;
@@ -133,7 +134,7 @@ impl Order {
 pub const SHAPES: [[usize; 3]; 5] =
     [[512, 576, 576], [512, 576, 1536], [512, 1536, 576], [512, 576, 49152], [512, 2048, 2048]];
 
-/// The seconds of an f32 product of m x k with k x n.
+/// The seconds of a product of m x k with k x n, of f32 operands that it rounds if the precision says so.
 ///
 /// # Errors
 /// Kind `Resource` without memory.
@@ -141,6 +142,7 @@ pub fn product(
     backend: &mut CpuBackend,
     [m, k, n]: [usize; 3],
     order: Order,
+    precision: Precision,
     repeats: usize,
 ) -> Result<Samples> {
     room::check("a product", 4 * (m * k + k * n + m * n) as u64)?;
@@ -149,7 +151,7 @@ pub fn product(
     let a = matrix(backend, stored(a_along, m))?;
     let b = matrix(backend, stored(b_along, n))?;
     let c = matrix(backend, (m, n))?;
-    let (scale, store, product) = (1.0, Store::Replace, Product::Packed);
+    let (scale, store, product) = (1.0, Store::Replace, precision.product());
     let call = MatMul { a, b, c, a_along, b_along, scale, store, product }.into();
     let times = Samples::measure(repeats, || {
         seconds(|| {

@@ -63,7 +63,7 @@ impl Machine {
 }
 
 /// Whether the processor has this flag; no on systems that do not say.
-pub fn has_flag(flag: &str) -> bool {
+fn has_flag(flag: &str) -> bool {
     field("/proc/cpuinfo", "flags").is_some_and(|flags| flags.split(' ').any(|f| f == flag))
 }
 

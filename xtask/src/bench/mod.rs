@@ -1,11 +1,14 @@
 //! planish beside its peers, on the machine at hand.
 //!
-//! A row of [`rows::ROWS`] is one piece of work for all of them. A pair is one process of planish and one of each peer,
-//! one after the other; what is kept is the median over the pairs, so that a slow minute of the machine meets all.
+//! A row of [`rows::ROWS`] is one piece of work for all of them. A round is one process of planish and one of each peer,
+//! one after the other, which makes a pair of planish with each; what is kept is the median over the rounds.
 
 mod machine;
+mod peers;
 mod report;
+mod rounds;
 mod rows;
+mod surroundings;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,50 +19,23 @@ use serde_json::Value;
 
 use crate::run;
 use machine::Machine;
-use rows::{Row, Surroundings};
+use rounds::{Compared, Measured, Side};
+use rows::Row;
+use surroundings::Surroundings;
 
-/// Pairs unless more are asked for.
+/// Rounds unless more are asked for.
 const PAIRS: usize = 5;
 
 /// What is asked for.
 struct Options {
     pairs: usize,
+    /// PyTorch is measured compiled too.
+    compiled: bool,
     out: Option<PathBuf>,
-    /// Both sides run at a real-time priority, so that other processes do not disturb them.
+    /// All run at a real-time priority, so that other processes do not disturb them.
     rt: bool,
     threads: usize,
     rows: Vec<&'static Row>,
-}
-
-/// The values of one figure of a row, one a pair.
-#[derive(Default)]
-pub struct Figure {
-    /// Its name where a row has several.
-    pub name: String,
-    /// Those of planish.
-    pub ours: Vec<f64>,
-    /// Those of the peer.
-    pub peer: Vec<f64>,
-}
-
-/// A row beside one peer.
-pub struct Compared {
-    pub row: &'static Row,
-    pub peer: &'static str,
-    pub figures: Vec<Figure>,
-    /// The most memory of a process, in MB.
-    pub ours_mb: f64,
-    pub peer_mb: f64,
-    /// The command lines.
-    pub ours_line: String,
-    pub peer_line: String,
-}
-
-/// What a process printed.
-struct Output {
-    values: BTreeMap<String, f64>,
-    peak_mb: f64,
-    versions: BTreeMap<String, String>,
 }
 
 /// All rows so far.
@@ -83,13 +59,13 @@ impl Results {
     }
 }
 
-/// `args`: `[--pairs N] [--out FILE] [--threads N] [--rt] [ROWS...]`.
+/// `args`: `[--pairs N] [--out FILE] [--threads N] [--rt] [--compiled] [ROWS...]`.
 pub fn run(root: &Path, args: &[&str]) -> Result<bool> {
     let options = options(args)?;
     if !run::succeeds(run::cargo(root).args(["build", "--release", "--package", "planish"]))? {
         return Ok(false);
     }
-    let surroundings = Surroundings::find(root, options.threads)?;
+    let surroundings = Surroundings::find(root, options.threads, options.compiled)?;
     let mut results = Results {
         machine: Machine::look(root)?,
         settings: options.settings(),
@@ -121,9 +97,16 @@ fn row_done(row: &'static Row, s: &Surroundings, options: &Options, results: &mu
     for (peer, why) in ready.missing {
         results.skip(format!("{}, {peer}", row.id), why);
     }
+    let mut sides = vec![Side::new("planish", ready.ours)];
+    sides.extend(ready.peers.into_iter().map(|(peer, line)| Side::new(peer, line)));
+    rounds::run(options.pairs, &mut sides, &mut |side| {
+        let (measured, versions) = process(row, &side.line, s, options)?;
+        results.versions.extend(versions);
+        Ok(measured)
+    });
     let mut ok = true;
-    for (peer, line) in &ready.peers {
-        match measure(row, peer, [&ready.ours, line], s, options, &mut results.versions) {
+    for (peer, compared) in rounds::compare(row, sides) {
+        match compared {
             Ok(compared) => {
                 report::lines(&compared).iter().for_each(|line| println!("{line}"));
                 results.compared.push(compared);
@@ -139,14 +122,15 @@ fn row_done(row: &'static Row, s: &Surroundings, options: &Options, results: &mu
 
 impl Options {
     fn settings(&self) -> String {
-        let rt = if self.rt { ", both sides with `chrt -f 5`" } else { "" };
+        let rt = if self.rt { ", all with `chrt -f 5`" } else { "" };
         format!("{} threads, {} pairs{rt}", self.threads, self.pairs)
     }
 }
 
 fn options(args: &[&str]) -> Result<Options> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let mut options = Options { pairs: PAIRS, out: None, rt: false, threads, rows: Vec::new() };
+    let mut options =
+        Options { pairs: PAIRS, compiled: false, out: None, rt: false, threads, rows: Vec::new() };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
@@ -155,6 +139,7 @@ fn options(args: &[&str]) -> Result<Options> {
             "--threads" => options.threads = value()?.parse().context("--threads needs a number")?,
             "--out" => options.out = Some(PathBuf::from(value()?)),
             "--rt" => options.rt = true,
+            "--compiled" => options.compiled = true,
             id => options.rows.push(rows::of(id)?),
         }
     }
@@ -170,46 +155,13 @@ fn options(args: &[&str]) -> Result<Options> {
     Ok(options)
 }
 
-/// Runs the pairs of a row and a peer. Every second pair begins with the peer.
-fn measure(
-    row: &'static Row,
-    peer: &'static str,
-    [ours, theirs]: [&Vec<String>; 2],
+/// Runs a command line and reads what it measured.
+fn process(
+    row: &Row,
+    line: &[String],
     surroundings: &Surroundings,
     options: &Options,
-    versions: &mut BTreeMap<String, String>,
-) -> Result<Compared> {
-    let mut sides = [(ours, Vec::new(), 0f64), (theirs, Vec::new(), 0f64)];
-    for pair in 0..options.pairs {
-        for side in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
-            let (line, values, peak_mb) = &mut sides[side];
-            let out = process(row, line, surroundings, options)?;
-            values.push(out.values);
-            *peak_mb = peak_mb.max(out.peak_mb);
-            versions.extend(out.versions);
-        }
-    }
-    let [(ours, our_values, ours_mb), (theirs, their_values, peer_mb)] = sides;
-    let figures = figures(&our_values, &their_values);
-    if figures.is_empty() {
-        bail!("planish and {peer} have no figure in common");
-    }
-    let (ours_line, peer_line) = (ours.join(" "), theirs.join(" "));
-    Ok(Compared { row, peer, figures, ours_mb, peer_mb, ours_line, peer_line })
-}
-
-/// What both sides have measured.
-fn figures(ours: &[BTreeMap<String, f64>], theirs: &[BTreeMap<String, f64>]) -> Vec<Figure> {
-    let of = |pairs: &[BTreeMap<String, f64>], name: &str| -> Vec<f64> {
-        pairs.iter().filter_map(|values| values.get(name).copied()).collect()
-    };
-    let names = ours.first().into_iter().flat_map(BTreeMap::keys);
-    let all = names.map(|name| Figure { name: name.clone(), ours: of(ours, name), peer: of(theirs, name) });
-    all.filter(|f| !f.peer.is_empty()).collect()
-}
-
-/// Runs a command line and reads what it measured.
-fn process(row: &Row, line: &[String], surroundings: &Surroundings, options: &Options) -> Result<Output> {
+) -> Result<(Measured, Versions)> {
     let words: Vec<String> = line.iter().map(|word| surroundings.resolve(word)).collect();
     let (program, args) = words.split_first().context("an empty command line")?;
     let mut command = match options.rt {
@@ -233,18 +185,26 @@ fn process(row: &Row, line: &[String], surroundings: &Surroundings, options: &Op
     Ok(parse(row, &objects))
 }
 
+/// Version by name of a program or package.
+type Versions = BTreeMap<String, String>;
+
 /// planish prints an object a line, a peer one object.
-fn parse(row: &Row, objects: &[Value]) -> Output {
-    let mut out = Output { values: BTreeMap::new(), peak_mb: 0.0, versions: BTreeMap::new() };
+fn parse(row: &Row, objects: &[Value]) -> (Measured, Versions) {
+    let mut out = Measured { values: BTreeMap::new(), peak_mb: 0.0 };
+    let mut versions = Versions::new();
     for object in objects {
         out.values.extend(row.figures(object));
         let own = object["memory"]["peak_bytes"].as_f64().map(|b| b / 1e6);
         out.peak_mb = out.peak_mb.max(own.or(object["peak_rss_mb"].as_f64()).unwrap_or(0.0));
         for (name, version) in object["versions"].as_object().into_iter().flatten() {
-            out.versions.insert(name.clone(), version.as_str().unwrap_or_default().to_owned());
+            versions.insert(name.clone(), version.as_str().unwrap_or_default().to_owned());
+        }
+        // Programs of one library name it so: `burn 0.22.1 flex`.
+        if let Some((name, version)) = object["peer"].as_str().and_then(|peer| peer.split_once(' ')) {
+            versions.insert(name.to_owned(), version.to_owned());
         }
     }
-    out
+    (out, versions)
 }
 
 #[cfg(test)]
@@ -261,22 +221,21 @@ mod tests {
             json!({"memory": {"peak_bytes": 2_000_000}}),
         ];
         let peer = [json!({"tokens_per_s": 100.0, "peak_rss_mb": 3.5, "versions": {"torch": "2.0"}})];
-        let (ours, peer) = (parse(row, &ours), parse(row, &peer));
+        let ((ours, _), (peer, versions)) = (parse(row, &ours), parse(row, &peer));
         assert_eq!((ours.peak_mb, peer.peak_mb), (2.0, 3.5));
-        assert_eq!(peer.versions["torch"], "2.0");
-        let figures = figures(&[ours.values], &[peer.values]);
-        assert_eq!((&figures[0].ours[..], &figures[0].peer[..]), (&[120.5][..], &[100.0][..]));
+        assert_eq!(versions["torch"], "2.0");
+        assert_eq!((ours.values[""], peer.values[""]), (120.5, 100.0));
+        let program = [json!({"tokens_per_s": 5, "peer": "burn 0.22.1 flex"})];
+        assert_eq!(parse(row, &program).1["burn"], "0.22.1 flex");
     }
 
     #[test]
-    fn products_are_matched_by_shape_and_order() {
+    fn products_are_named_by_shape_and_order() {
         let row = rows::of("gemm").unwrap();
         let ours = json!({"matrix": {"m": 1, "k": 2, "n": 3, "order": "NT", "gflops": {"median": 60.0}}});
-        let peer = json!({"gflops": {"1 x 2 x 3 NT": 50.0, "1 x 2 x 3 NN": 40.0}});
-        let of = |object: Value| parse(row, &[object]).values;
-        let figures = figures(&[of(ours)], &[of(peer)]);
-        assert_eq!(figures.len(), 1);
-        assert_eq!((figures[0].ours[0], figures[0].peer[0]), (60.0, 50.0));
+        let peer = json!({"gflops": {"1 x 2 x 3 NT": 50.0}});
+        let of = |object: Value| parse(row, &[object]).0.values["1 x 2 x 3 NT"];
+        assert_eq!((of(ours), of(peer)), (60.0, 50.0));
     }
 
     #[test]
@@ -285,6 +244,7 @@ mod tests {
         assert_eq!((all.pairs, all.rows.len()), (PAIRS, rows::ROWS.len()));
         let some = options(&["--pairs", "2", "gemm", "--out", "x.md"]).unwrap();
         assert_eq!((some.pairs, some.rows[0].id, some.out), (2, "gemm", Some(PathBuf::from("x.md"))));
+        assert!(options(&["--compiled", "gemm"]).unwrap().compiled && !some.compiled);
         assert!(options(&["--pairs"]).is_err() && options(&["--pairs", "0"]).is_err());
         assert!(options(&["nonsense"]).is_err());
     }

@@ -1,6 +1,7 @@
 //! The figures as text.
 
-use super::{Compared, Figure, Results};
+use super::Results;
+use super::rounds::{Compared, Figure};
 
 /// The value in the middle; of an even number the mean of the two.
 fn median(values: &[f64]) -> f64 {
@@ -79,11 +80,15 @@ pub fn text(results: &Results) -> String {
         text += "\nNot measured:\n\n";
         skipped.iter().for_each(|(row, why)| text += &format!("- {row}: {why}\n"));
     }
-    text += "\nCommand lines:\n\n```\n";
-    for c in compared {
-        text += &format!("{}\n{}\n", c.ours_line, c.peer_line);
-    }
-    text + "```\n"
+    text + "\nCommand lines:\n\n```\n" + &command_lines(compared) + "```\n"
+}
+
+/// That of planish once for all peers of a row.
+fn command_lines(compared: &[Compared]) -> String {
+    let mut lines: Vec<&str> = compared.iter().flat_map(|c| [&c.ours_line[..], &c.peer_line]).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    lines.retain(|line| seen.insert(*line));
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
 #[cfg(test)]
@@ -115,5 +120,10 @@ mod tests {
         );
         let seconds = compared("load-q4_1", &[0.25, 0.75], &[2.0]);
         assert_eq!(ratio(&seconds, &seconds.figures[0]), 4.0);
+    }
+    #[test]
+    fn planish_is_named_once_for_all_peers() {
+        let of = |line: &str| Compared { peer_line: line.into(), ..compared("gemm", &[1.0], &[1.0]) };
+        assert_eq!(command_lines(&[of("one"), of("two")]), "planish bench\none\ntwo\n");
     }
 }

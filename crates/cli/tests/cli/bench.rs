@@ -94,6 +94,17 @@ fn the_machine_is_what_the_rest_is_compared_with() {
 }
 
 #[test]
+fn products_are_of_the_precision_that_is_asked_for() {
+    let place = Place::new();
+    let args = "bench --json --only matrix --precision bf16 --repeats 1";
+    let lines = place.run(&args.split_whitespace().collect::<Vec<_>>()).json();
+    let products = named(&lines, "matrix");
+    // Five shapes in three orders.
+    assert_eq!(products.len(), 15);
+    assert!(products.iter().all(|p| p["precision"] == "bf16" && number(&p["gflops"]["median"]) > 0.0));
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     let place = Place::new();
     place.tiny(&Tiny::default());

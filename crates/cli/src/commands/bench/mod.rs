@@ -83,7 +83,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 3)]
     repeats: usize,
 
-    /// What matrices are multiplied as in prompts and training; auto is bf16 where the machine multiplies it faster
+    /// What matrices are multiplied as, except in decoding; auto is bf16 where the machine multiplies it faster
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = PossibleValuesParser::new(Precision::NAMES))]
     precision: String,
 
@@ -159,8 +159,12 @@ impl Args {
             tokens: PREFILL,
             trainable: Trainable::Nothing,
             recompute: false,
-            precision: Precision::of(&self.precision, isa)?,
+            precision: self.precision(isa)?,
         })
+    }
+
+    fn precision(&self, isa: Isa) -> Result<Precision> {
+        Precision::of(&self.precision, isa)
     }
 
     fn context(&self, model: &Model) -> Result<usize> {
@@ -181,15 +185,16 @@ fn machine(args: &Args, parts: &[Part], cx: &Context, report: &mut Report) -> Re
         report.limits(&backend, peak, read)?;
     }
     if parts.contains(&Part::Matrix) {
+        let precision = args.precision(backend.isa())?;
         for shape in bench::SHAPES {
             let mut rates = Vec::new();
             for (name, order) in bench::Order::ALL {
                 cx.interrupt.check()?;
-                let seconds = bench::product(&mut backend, shape, order, args.repeats)?;
+                let seconds = bench::product(&mut backend, shape, order, precision, args.repeats)?;
                 let [m, k, n] = shape.map(|x| x as f64);
                 rates.push((name, seconds.rates(2e-9 * m * k * n)));
             }
-            report.products(shape, &rates)?;
+            report.products(shape, precision, &rates)?;
         }
     }
     Ok(())

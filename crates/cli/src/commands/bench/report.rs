@@ -2,6 +2,7 @@
 
 use planish_base::Result;
 use planish_compute::CpuBackend;
+use planish_engine::Precision;
 use planish_engine::bench::Samples;
 use planish_train::bench::OpSeconds;
 use serde_json::{Value, json};
@@ -64,18 +65,24 @@ impl Report {
         self.print("limits", object, &text)
     }
 
-    /// f32 products of one shape, in GFLOP/s.
-    pub fn products(&mut self, [m, k, n]: [usize; 3], rates: &[(&str, Samples)]) -> Result<()> {
+    /// Products of one shape, in GFLOP/s.
+    pub fn products(
+        &mut self,
+        [m, k, n]: [usize; 3],
+        precision: Precision,
+        rates: &[(&str, Samples)],
+    ) -> Result<()> {
+        let precision = precision.name();
         if self.json {
             return rates.iter().try_for_each(|(order, rate)| {
-                let object = json!({"m": m, "k": k, "n": n, "order": order, "gflops": all(rate),
-                                    "share_of_peak": share(rate.median, self.peak)});
+                let object = json!({"m": m, "k": k, "n": n, "order": order, "precision": precision,
+                                    "gflops": all(rate), "share_of_peak": share(rate.median, self.peak)});
                 self.print("matrix", object, "")
             });
         }
         if !self.headed {
             let orders: String = rates.iter().map(|(order, _)| format!("{order:>15}")).collect();
-            self.out.line(&format!("f32 products, GFLOP/s  {orders}"))?;
+            self.out.line(&format!("{:23}{orders}", format!("{precision} products, GFLOP/s")))?;
             self.headed = true;
         }
         let each = |(_, rate): &(&str, Samples)| match share(rate.median, self.peak) {
