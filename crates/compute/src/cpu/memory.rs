@@ -242,6 +242,14 @@ impl<'a, T> Rows<'a, T> {
         unsafe { std::slice::from_raw_parts(self.p.add(first * self.stride), n * self.cols) }
     }
 
+    /// Rows `first .. first + n` as they lie in memory, and the distance of two rows.
+    pub fn from(&self, first: usize, n: usize) -> (&'a [T], usize) {
+        assert!(first + n <= self.n, "rows {first}..{} of {}", first + n, self.n);
+        let len = if n == 0 { 0 } else { (n - 1) * self.stride + self.cols };
+        // SAFETY: as in `row`; the last row ends the slice.
+        (unsafe { std::slice::from_raw_parts(self.p.add(first * self.stride), len) }, self.stride)
+    }
+
     /// The only row of a vector operand.
     pub fn vector(&self) -> &'a [T] {
         assert_eq!(self.n, 1);

@@ -6,6 +6,7 @@ mod matmul;
 mod memory;
 mod peak;
 mod pool;
+mod transpose;
 
 use planish_base::{Error, Result};
 

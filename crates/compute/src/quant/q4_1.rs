@@ -3,7 +3,7 @@
 
 use planish_base::TypeId;
 
-use super::{Dot, Quant, array, half_at};
+use super::{Dot, Quant, array, half_at, nibbles};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
 use crate::path::Path;
@@ -15,10 +15,7 @@ isa_fn! {
     fn decode(src: &[u8], dst: &mut [f32]) {
         for (x, b) in dst.as_chunks_mut::<32>().0.iter_mut().zip(src.as_chunks::<20>().0) {
             let (d, m) = (half_at(b, 0), half_at(b, 2));
-            for i in 0..16 {
-                x[i] = d * f32::from(b[4 + i] & 15) + m;
-                x[i + 16] = d * f32::from(b[4 + i] >> 4) + m;
-            }
+            nibbles(array(b, 4), |i, q| x[i] = d * f32::from(q) + m);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use planish_base::TypeId;
 
-use super::{Dot, Quant, array, half_at};
+use super::{Dot, Quant, array, half_at, nibbles};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
 use crate::path::Path;
@@ -25,12 +25,8 @@ isa_fn! {
 /// The integers of a block of 5 bits.
 #[inline(always)]
 pub(super) fn integers(high: &[u8; 4], low: &[u8; 16]) -> [u8; 32] {
-    let high = u32::from_le_bytes(*high);
-    let mut q = [0; 32];
-    for i in 0..32 {
-        let (four, fifth) = (low[i % 16] >> (i / 16 * 4) & 15, (high >> i & 1) as u8);
-        q[i] = four | (fifth << 4);
-    }
+    let (high, mut q) = (u32::from_le_bytes(*high), [0; 32]);
+    nibbles(low, |i, four| q[i] = four | (high >> i & 1) as u8 * 16);
     q
 }
 

@@ -5,8 +5,8 @@
 use planish_base::math::{exp, ln};
 
 use super::segments::{Mask, Queries, Segment, Segments};
-use super::tile::{self, KEYS, Store, padded};
-use crate::call::{Attend, AttendBlocks, Heads};
+use super::tile::{self, KEYS, padded};
+use crate::call::{Attend, AttendBlocks, Heads, Store};
 use crate::cpu::Cx;
 use crate::cpu::fma::LANES;
 use crate::cpu::memory::{Rows, RowsMut};
@@ -130,7 +130,7 @@ fn query_tile<'s>(x: Inputs, segment: Segment, t: Queries, scratch: &'s mut Scra
         let (at, mask) = (KeyTile::new(heads, segment, t, key), t.mask(key));
         tile::scores(x.isa, n, heads.width, q, at.keys(x, k_space), scores, mask);
         absorb(x.isa, scores, mask, &mut s);
-        tile::weigh(x.isa, n, scores, at.values(x, v_space), wide, s.out, mask, Store::Add);
+        tile::weigh(x.isa, n, scores, at.values(x, v_space), wide, s.out, mask, Store::Accumulate);
     }
     s
 }
@@ -228,7 +228,7 @@ impl KeyTile {
         match x.keys {
             Keys::Batch { k, .. } => {
                 let first = self.segment.first_row + self.key;
-                tile::load_transposed(x.isa, k, first, self.n, self.kv_head * width, width, space);
+                tile::load_transposed(k, first, self.n, self.kv_head * width, width, space);
                 space
             }
             Keys::Blocks { k, table, .. } => k.dense(self.block(table) * width, width),

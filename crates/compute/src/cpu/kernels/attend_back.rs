@@ -9,9 +9,9 @@ use planish_base::math::exp;
 
 use super::lanes;
 use super::segments::{Mask, Queries, Segment, Segments};
-use super::tile::{self, KEYS, Store, padded};
+use super::tile::{self, KEYS, padded};
 use super::turns::Turn;
-use crate::call::{AttendBack, Heads};
+use crate::call::{AttendBack, Heads, Store};
 use crate::cpu::Cx;
 use crate::cpu::fma::LANES;
 use crate::cpu::memory::{Rows, RowsMut};
@@ -144,8 +144,8 @@ fn key_tile(x: Inputs, y: Outputs, keys: KeyTile, mut turn: Turn, scratch: &mut 
     let (row, col) = (segment.first_row + first, kv_head * width);
     let mut t = Tiles::new(scratch, size * group, wide);
     tile::load(x.isa, x.k, row, n, col, width, heads.scale, t.k);
-    tile::load_transposed(x.isa, x.k, row, n, col, width, t.k_t);
-    tile::load_transposed(x.isa, x.v, row, n, col, width, t.v_t);
+    tile::load_transposed(x.k, row, n, col, width, t.k_t);
+    tile::load_transposed(x.v, row, n, col, width, t.v_t);
     t.dk.fill(0.0);
     t.dv.fill(0.0);
     for start in (first / size * size..segment.len).step_by(size).rev() {

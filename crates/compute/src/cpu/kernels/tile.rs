@@ -6,17 +6,16 @@
 use std::ops::Range;
 
 use super::segments::{Mask, Queries};
-use crate::call::Heads;
-use crate::cpu::fma::{self, LANES, Side};
+use crate::call::{Heads, Store};
+use crate::cpu::fma::{self, LANES, Rectangle, Side};
 use crate::cpu::memory::Rows;
+use crate::cpu::transpose::transpose;
 use crate::isa::isa_fn;
 
 /// Rows of a tile of queries at most, if a query has not more heads than that.
 pub const ROWS: usize = 96;
 /// Keys of a tile; a KV block is one.
 pub const KEYS: usize = crate::call::KV_BLOCK;
-/// Rows and columns that are transposed together.
-const SIDE: usize = 8;
 /// Rows of a panel: with one vector of columns their sums fill twelve of the sixteen AVX2 registers.
 const PANEL: usize = 6;
 
@@ -55,36 +54,10 @@ fn copy(src: &[f32], scale: f32, dst: &mut [f32]) {
     beyond.fill(0.0);
 }
 
-isa_fn! {
-    /// Rows first .. first + n, columns col .. col + width, transposed to [width, KEYS] with zeros beyond n.
-    pub fn load_transposed(x: Rows<f32>, first: usize, n: usize, col: usize, width: usize, dst: &mut [f32]) {
-        let whole = width / SIDE * SIDE;
-        for j in (0..KEYS).step_by(SIDE) {
-            let mut rows: [&[f32]; SIDE] = [&[]; SIDE];
-            for (i, row) in rows.iter_mut().enumerate().take(n.saturating_sub(j)) {
-                *row = &x.row(first + j + i)[col..col + width];
-            }
-            // By squares, so that loads and stores are whole vectors.
-            for e in (0..whole).step_by(SIDE) {
-                let mut square = [[0f32; SIDE]; SIDE];
-                for i in 0..SIDE {
-                    if let Some(x) = rows[i].get(e..e + SIDE) {
-                        for b in 0..SIDE {
-                            square[b][i] = x[b];
-                        }
-                    }
-                }
-                for b in 0..SIDE {
-                    dst[(e + b) * KEYS + j..][..SIDE].copy_from_slice(&square[b]);
-                }
-            }
-            for e in whole..width {
-                for i in 0..SIDE {
-                    dst[e * KEYS + j + i] = rows[i].get(e).copied().unwrap_or(0.0);
-                }
-            }
-        }
-    }
+/// Rows first .. first + n, columns col .. col + width, transposed to [width, KEYS] with zeros beyond n.
+pub fn load_transposed(x: Rows<f32>, first: usize, n: usize, col: usize, width: usize, dst: &mut [f32]) {
+    let (rows, stride) = x.from(first, n);
+    transpose(&rows[col.min(rows.len())..], stride, n, width, KEYS, dst);
 }
 
 isa_fn! {
@@ -93,7 +66,7 @@ isa_fn! {
     pub fn scores(m: usize, width: usize, a: &[f32], b: &[f32], c: &mut [[f32; KEYS]], mask: Mask) {
         let a = Left { data: a, outer: padded(width), inner: 1 };
         let c = Matrix { data: c.as_flattened_mut(), stride: KEYS };
-        product(m, a, Matrix { data: b, stride: KEYS }, c, Store::Replace, |rows| {
+        product::<WIDE>(m, a, Matrix { data: b, stride: KEYS }, c, Store::Replace, |rows| {
             (padded(mask.keys(rows.end - 1)), 0..width)
         });
     }
@@ -105,7 +78,7 @@ isa_fn! {
     pub fn weigh(m: usize, a: &[[f32; KEYS]], b: &[f32], wide: usize, c: &mut [f32], mask: Mask, store: Store) {
         let a = Left { data: a.as_flattened(), outer: KEYS, inner: 1 };
         let (b, c) = (Matrix { data: b, stride: wide }, Matrix { data: c, stride: wide });
-        product(m, a, b, c, store, |rows| (wide, 0..mask.keys(rows.end - 1)));
+        product::<WIDE>(m, a, b, c, store, |rows| (wide, 0..mask.keys(rows.end - 1)));
     }
 }
 
@@ -115,15 +88,8 @@ isa_fn! {
     pub fn gather(n: usize, m: usize, a: &[[f32; KEYS]], b: &[f32], wide: usize, c: &mut [f32], mask: Mask) {
         let a = Left { data: a.as_flattened(), outer: 1, inner: KEYS };
         let (b, c) = (Matrix { data: b, stride: wide }, Matrix { data: c, stride: wide });
-        product(n, a, b, c, Store::Add, |keys| (wide, mask.first_row(keys.start).min(m)..m));
+        product::<WIDE>(n, a, b, c, Store::Accumulate, |keys| (wide, mask.first_row(keys.start).min(m)..m));
     }
-}
-
-/// What becomes of the old content of a result.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Store {
-    Replace,
-    Add,
 }
 
 /// The left operand of a product: element (i, k) lies at i * outer + k * inner.
@@ -143,7 +109,7 @@ struct Matrix<T> {
 /// c (+)= a b for m rows, panel by panel; `need` says how many columns of c a panel's rows need, and which k. Rows that
 /// need nothing stay as they are.
 #[inline(always)]
-fn product(
+fn product<const WIDE: bool>(
     m: usize,
     a: Left,
     b: Matrix<&[f32]>,
@@ -160,64 +126,63 @@ fn product(
         let a = Left { data: &a.data[i * a.outer + ks.start * a.inner..], ..a };
         let b = Matrix { data: &b.data[ks.start * b.stride..], ..b };
         let c = Matrix { data: &mut c.data[i * c.stride..], stride: c.stride };
-        // Fewer rows take more columns together: enough chains of additions to overlap.
-        match rows.len() {
-            6 => panel::<6, 1>(ks.len(), cols, a, b, c, store),
-            5 => panel::<5, 1>(ks.len(), cols, a, b, c, store),
-            4 => panel::<4, 1>(ks.len(), cols, a, b, c, store),
-            3 => panel::<3, 2>(ks.len(), cols, a, b, c, store),
-            2 => panel::<2, 2>(ks.len(), cols, a, b, c, store),
-            _ => panel::<1, 4>(ks.len(), cols, a, b, c, store),
+        // As many vectors of columns together as leave room in the registers; few rows need many for chains that overlap.
+        match (WIDE, rows.len()) {
+            (true, 6) => panel::<true, 6, 4>(ks.len(), cols, a, b, c, store),
+            (true, 3) => panel::<true, 3, 4>(ks.len(), cols, a, b, c, store),
+            (_, 6) => panel::<WIDE, 6, 1>(ks.len(), cols, a, b, c, store),
+            (_, 5) => panel::<WIDE, 5, 1>(ks.len(), cols, a, b, c, store),
+            (_, 4) => panel::<WIDE, 4, 1>(ks.len(), cols, a, b, c, store),
+            (_, 3) => panel::<WIDE, 3, 2>(ks.len(), cols, a, b, c, store),
+            (_, 2) => panel::<WIDE, 2, 2>(ks.len(), cols, a, b, c, store),
+            _ => panel::<WIDE, 1, 4>(ks.len(), cols, a, b, c, store),
         }
     }
 }
 
-/// M rows of c: V vectors of columns together, the rest one by one.
+/// M rows of c: V vectors of columns together, then two, then one.
 #[inline(always)]
-fn panel<const M: usize, const V: usize>(
+fn panel<const WIDE: bool, const M: usize, const V: usize>(
     kn: usize,
     cols: usize,
     a: Left,
     b: Matrix<&[f32]>,
-    c: Matrix<&mut [f32]>,
+    mut c: Matrix<&mut [f32]>,
     store: Store,
 ) {
-    let together = cols / (V * LANES) * V * LANES;
-    for j in (0..together).step_by(V * LANES) {
-        write(&sums::<M, V>(kn, a, &b.data[j..], b.stride), &mut c.data[j..], c.stride, store);
+    let mut j = 0;
+    while j + V * LANES <= cols {
+        columns::<WIDE, M, V>(kn, j, a, &b, &mut c, store);
+        j += V * LANES;
     }
-    for j in (together..cols).step_by(LANES) {
-        write(&sums::<M, 1>(kn, a, &b.data[j..], b.stride), &mut c.data[j..], c.stride, store);
+    if V > 2 && j + 2 * LANES <= cols {
+        columns::<WIDE, M, 2>(kn, j, a, &b, &mut c, store);
+        j += 2 * LANES;
+    }
+    while j < cols {
+        columns::<WIDE, M, 1>(kn, j, a, &b, &mut c, store);
+        j += LANES;
     }
 }
 
-/// M rows of a b and V vectors of columns.
+/// M rows and V vectors of columns from `j`.
 #[inline(always)]
-fn sums<const M: usize, const V: usize>(
+fn columns<const WIDE: bool, const M: usize, const V: usize>(
     kn: usize,
+    j: usize,
     a: Left,
-    b: &[f32],
-    b_stride: usize,
-) -> [[[f32; LANES]; V]; M] {
-    assert!((M - 1) * a.outer + (kn - 1) * a.inner < a.data.len());
-    assert!((kn - 1) * b_stride + V * LANES <= b.len());
-    let a = Side { p: a.data.as_ptr(), outer: a.outer, k: a.inner };
-    let b = Side { p: b.as_ptr(), outer: 1, k: b_stride };
-    // SAFETY: k is at most kn - 1, for which the assertions hold. Checks in the loop would cost as much as the products.
-    unsafe { fma::tile(kn, a, b) }
-}
-
-#[inline(always)]
-fn write<const M: usize, const V: usize>(
-    sums: &[[[f32; LANES]; V]; M],
-    c: &mut [f32],
-    stride: usize,
+    b: &Matrix<&[f32]>,
+    c: &mut Matrix<&mut [f32]>,
     store: Store,
 ) {
-    for r in 0..M {
-        let c = &mut c[r * stride..][..V * LANES];
-        for (c, s) in c.iter_mut().zip(sums[r].as_flattened()) {
-            *c = if store == Store::Add { *c + s } else { *s };
-        }
-    }
+    let (b_data, c_data) = (&b.data[j..], &mut c.data[j..]);
+    assert!((M - 1) * a.outer + (kn - 1) * a.inner < a.data.len());
+    assert!((kn - 1) * b.stride + V * LANES <= b_data.len());
+    assert!((M - 1) * c.stride + V * LANES <= c_data.len());
+    let a = Side { p: a.data.as_ptr(), outer: a.outer, k: a.inner };
+    let b = Side { p: b_data.as_ptr(), outer: 1, k: b.stride };
+    let c = Rectangle { p: c_data.as_mut_ptr(), row: c.stride, col: 1, m: M, n: V * LANES };
+    // SAFETY: k is at most kn - 1, for which the assertions hold; a path that is wide has AVX-512. Checks in the loop
+    // would cost as much as the products.
+    unsafe { fma::tile::<WIDE, V, M>(kn, a, b, c, store) }
 }

@@ -6,14 +6,8 @@
 #[cfg(target_arch = "x86_64")]
 use super::format::Bf16Pairs;
 use super::format::{F32, Format, RoundedToBf16};
-#[cfg(target_arch = "x86_64")]
-use super::wide;
 use crate::call::Store;
-use crate::cpu::fma::{self, LANES, Side};
-
-/// Elements of a cache line.
-#[cfg(target_arch = "x86_64")]
-const LINE: usize = 16;
+use crate::cpu::fma::{self, LANES, Rectangle, Side};
 
 /// Where the panels of one side of a block lie: packed one after the other, or in the matrix itself.
 #[derive(Clone, Copy)]
@@ -22,16 +16,6 @@ pub struct Panels {
     pub first: Side,
     /// Words from one panel to the next.
     pub panel: usize,
-}
-
-/// A rectangle of c: m x n elements, `row` and `col` elements apart.
-#[derive(Clone, Copy)]
-pub struct Rectangle {
-    pub p: *mut f32,
-    pub row: usize,
-    pub col: usize,
-    pub m: usize,
-    pub n: usize,
 }
 
 /// How a product is computed: tile, format of the packed operands, instructions.
@@ -85,41 +69,41 @@ macro_rules! kernel {
 
 kernel! {
     /// Plain code. With NEON twenty-four of thirty-two registers hold sums.
-    Plain: 6 x 16, F32, plain
+    Plain: 6 x 16, F32, fma::plain
 }
 kernel! {
     /// Plain code on values rounded to bf16.
-    PlainRounded: 6 x 16, RoundedToBf16, plain
+    PlainRounded: 6 x 16, RoundedToBf16, fma::plain
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// Twelve of sixteen registers hold sums.
-    Avx2: 6 x 16, F32, plain, "avx2,fma"
+    Avx2: 6 x 16, F32, fma::plain, "avx2,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// The same on values rounded to bf16.
-    Avx2Rounded: 6 x 16, RoundedToBf16, plain, "avx2,fma"
+    Avx2Rounded: 6 x 16, RoundedToBf16, fma::plain, "avx2,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// Twenty-four of thirty-two registers hold sums.
-    Avx512: 8 x 48, F32, wide::floats, "avx512f,avx512bw,avx512dq,avx512vl,fma"
+    Avx512: 8 x 48, F32, fma::wide::floats, "avx512f,avx512bw,avx512dq,avx512vl,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// For up to sixteen columns: the thin products of low-rank adapters.
-    Avx512Thin: 14 x 16, F32, wide::floats, "avx512f,avx512bw,avx512dq,avx512vl,fma"
+    Avx512Thin: 14 x 16, F32, fma::wide::floats, "avx512f,avx512bw,avx512dq,avx512vl,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// The large tile on values rounded to bf16, for machines that do not multiply bf16 faster than f32.
-    Avx512Rounded: 8 x 48, RoundedToBf16, wide::floats, "avx512f,avx512bw,avx512dq,avx512vl,fma"
+    Avx512Rounded: 8 x 48, RoundedToBf16, fma::wide::floats, "avx512f,avx512bw,avx512dq,avx512vl,fma"
 }
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// Pairs of bf16, products and sums in f32 (`vdpbf16ps`).
-    Avx512Bf16: 8 x 48, Bf16Pairs, wide::pairs, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"
+    Avx512Bf16: 8 x 48, Bf16Pairs, fma::wide::pairs, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"
 }
 
 impl Panels {
@@ -131,84 +115,5 @@ impl Panels {
     unsafe fn at(self, i: usize) -> Side {
         // SAFETY: the caller's promise.
         Side { p: unsafe { self.first.p.add(i * self.panel) }, ..self.first }
-    }
-}
-
-impl Rectangle {
-    /// Up to m x n elements from (i, j).
-    ///
-    /// # Safety
-    /// (i, j) lies inside.
-    #[inline(always)]
-    pub unsafe fn tile(self, i: usize, j: usize, m: usize, n: usize) -> Rectangle {
-        // SAFETY: the caller's promise.
-        let p = unsafe { self.p.add(i * self.row + j * self.col) };
-        Rectangle { p, m: m.min(self.m - i), n: n.min(self.n - j), ..self }
-    }
-
-    /// Asks for the rows of c while their sums are computed: in large products they are not in the cache.
-    #[inline(always)]
-    fn prefetch(self) {
-        #[cfg(target_arch = "x86_64")]
-        for i in 0..self.m {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            for j in (0..self.n).step_by(LINE) {
-                // SAFETY: a prefetch reads nothing, whatever the address.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(self.p.wrapping_add(i * self.row + j).cast()) }
-            }
-        }
-    }
-
-    /// # Safety
-    /// The rectangle is written by nobody else.
-    #[inline(always)]
-    pub unsafe fn write<const V: usize, const MR: usize>(
-        self,
-        sums: &[[[f32; LANES]; V]; MR],
-        scale: f32,
-        store: Store,
-    ) {
-        for (i, sums) in sums.iter().enumerate().take(self.m) {
-            let sums = sums.as_flattened();
-            if self.col == 1 {
-                // SAFETY: row i has n elements.
-                let row = unsafe { std::slice::from_raw_parts_mut(self.p.add(i * self.row), self.n) };
-                write_row(row, sums, scale, store);
-            } else {
-                for (j, sum) in sums.iter().enumerate().take(self.n) {
-                    // SAFETY: (i, j) lies inside.
-                    let c = unsafe { &mut *self.p.add(i * self.row + j * self.col) };
-                    write_row(std::slice::from_mut(c), std::slice::from_ref(sum), scale, store);
-                }
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn write_row(row: &mut [f32], sums: &[f32], scale: f32, store: Store) {
-    match store {
-        Store::Replace => row.iter_mut().zip(sums).for_each(|(c, s)| *c = scale * s),
-        Store::Accumulate => row.iter_mut().zip(sums).for_each(|(c, s)| *c += scale * s),
-    }
-}
-
-/// A tile of words that are values, in plain code.
-///
-/// # Safety
-/// The panels have `words` words, and nobody else writes the rectangle.
-#[inline(always)]
-unsafe fn plain<const V: usize, const MR: usize>(
-    words: usize,
-    a: Side,
-    b: Side,
-    c: Rectangle,
-    scale: f32,
-    store: Store,
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let sums: [[[f32; LANES]; V]; MR] = fma::tile(words, a, b);
-        c.write(&sums, scale, store);
     }
 }

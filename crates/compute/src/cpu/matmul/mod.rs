@@ -1,32 +1,30 @@
 //! Matrix products: c (+)= scale * a b'.
 //!
 //! [`pack`] copies operands into panels, [`format`] says what their words are, [`micro`] multiplies a panel of a with
-//! one of b ([`wide`] in AVX-512); [`dot`] serves decoding. K is cut at fixed multiples of [`KC`] words and a worker computes its own
+//! one of b; [`dot`] serves decoding. K is cut at places that follow from its length, and a worker computes its own
 //! rectangle of c serially in k, so an element's bits depend neither on the number of workers nor on its neighbours.
 
 mod dot;
 mod format;
 mod micro;
 mod pack;
-#[cfg(target_arch = "x86_64")]
-mod wide;
 
 use std::ops::Range;
 
 use crate::call::{Along, MatMul, Product, Store};
 use crate::cpu::Cx;
-use crate::cpu::fma::Side;
+use crate::cpu::fma::{Rectangle, Side};
 use crate::cpu::memory::RowsMut;
 use crate::cpu::pool::Scratch;
 use crate::isa::Isa;
 use crate::quant::Quant;
 use crate::view::View;
 use format::Format;
-use micro::{Kernel, Panels, Rectangle};
+use micro::{Kernel, Panels};
 use pack::Operand;
 
-/// Words of k in a packed block; changing it changes bits.
-const KC: usize = 256;
+/// Words of k in a packed block at most; changing it changes bits.
+const KC: usize = 384;
 /// Panels of a packed block of a: with KC words it stays in the L2 cache beside b's.
 const A_PANELS: usize = 16;
 /// Columns of a packed block of b.
@@ -139,16 +137,22 @@ fn slice(len: usize, panel: usize, i: usize, count: usize) -> Range<usize> {
     (panels * i / count * panel).min(len)..(panels * (i + 1) / count * panel).min(len)
 }
 
+/// How much of k a packed block takes: equal parts, since each of them reads and writes c once, of whole blocks.
+fn depth(k: usize, most: usize) -> usize {
+    k.div_ceil(k.div_ceil(most).max(1)).next_multiple_of(BLOCK).min(most)
+}
+
 fn rectangle<K: Kernel>(job: &Job, rows: Range<usize>, cols: Range<usize>, scratch: &mut Scratch) {
     let (pair, mc) = (K::Format::PAIR, A_PANELS * K::MR);
+    let depth = depth(job.a.k, KC * pair);
     let (a_words, b_words) = (pack::words(mc, K::MR), pack::words(NC, K::NR));
     let temp = pack::temp(mc, K::MR).max(pack::temp(NC, K::NR)) * pair;
     let (a_pack, rest) = scratch.floats(a_words + b_words + temp).split_at_mut(a_words);
     let (b_pack, temp) = rest.split_at_mut(b_words);
     for jc in cols.clone().step_by(NC) {
         let nc = jc..cols.end.min(jc + NC);
-        for pc in (0..job.a.k).step_by(KC * pair) {
-            let kc = pc..job.a.k.min(pc + KC * pair);
+        for pc in (0..job.a.k).step_by(depth) {
+            let kc = pc..job.a.k.min(pc + depth);
             let b = pack::pack::<K::Format>(job.isa, &job.b, nc.clone(), kc.clone(), K::NR, b_pack, temp);
             // The first block of k decides about the old content, later ones add.
             let store = if pc == 0 { job.store } else { Store::Accumulate };

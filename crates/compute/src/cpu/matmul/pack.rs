@@ -9,6 +9,7 @@ use super::format::Format;
 use super::micro::Panels;
 use crate::call::Along;
 use crate::cpu::fma::Side;
+use crate::cpu::transpose::transpose;
 use crate::isa::{Isa, isa_fn};
 use crate::quant::Quant;
 
@@ -88,46 +89,15 @@ fn rows_along_k<F: Format>(
     temp: &mut [f32],
 ) {
     if let (true, Some((floats, stride))) = (F::PLAIN, op.floats()) {
-        return interleave(isa, &floats[rows.start * stride + k.start..], stride, rows.len(), width, panel);
+        let rows_from = &floats[rows.start * stride + k.start..];
+        return transpose(rows_from, stride, rows.len(), k.len(), width, panel);
     }
     let words = k.len().div_ceil(F::PAIR);
     let (values, temp) = temp.split_at_mut(k.len());
     for (words, row) in temp.chunks_exact_mut(words).zip(rows.clone()) {
         F::along(isa, |values| op.decode(isa, row, k.start, values), values, words);
     }
-    interleave(isa, temp, words, rows.len(), width, panel);
-}
-
-isa_fn! {
-    /// panel[k][i] = rows[i * stride + k] for i < n, else 0.
-    fn interleave(rows: &[f32], stride: usize, n: usize, width: usize, panel: &mut [f32]) {
-        let words = panel.len() / width;
-        let mut i = 0;
-        while i < width {
-            let wide = i + 8 <= n;
-            // Eight rows and eight words at a time, so that loads and stores are whole vectors.
-            let whole = if wide { words / 8 * 8 } else { 0 };
-            for k in (0..whole).step_by(8) {
-                let mut block = [[0f32; 8]; 8];
-                for r in 0..8 {
-                    let row: &[f32] = &rows[(i + r) * stride + k..][..8];
-                    for c in 0..8 {
-                        block[c][r] = row[c];
-                    }
-                }
-                for c in 0..8 {
-                    panel[(k + c) * width + i..][..8].copy_from_slice(&block[c]);
-                }
-            }
-            let end = if wide { i + 8 } else { i + 1 };
-            for i in i..end {
-                for k in whole..words {
-                    panel[k * width + i] = if i < n { rows[i * stride + k] } else { 0.0 };
-                }
-            }
-            i = end;
-        }
-    }
+    transpose(temp, words, rows.len(), words, width, panel);
 }
 
 /// A stored row is one k: make words of the whole range of rows, then deal them out to the panels.

@@ -5,16 +5,15 @@
 
 use std::arch::x86_64::*;
 
-use super::micro::Rectangle;
+use super::{LANES, Rectangle, Side};
 use crate::call::Store;
-use crate::cpu::fma::{LANES, Side};
 
 /// A tile of words that are values.
 ///
 /// # Safety
 /// The panels have `words` words, nobody else writes the rectangle, and the machine has AVX-512.
 #[inline(always)]
-pub unsafe fn floats<const V: usize, const MR: usize>(
+pub unsafe fn floats<const V: usize, const M: usize>(
     words: usize,
     a: Side,
     b: Side,
@@ -24,7 +23,7 @@ pub unsafe fn floats<const V: usize, const MR: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        let sums = sums::<Floats, V, MR>(words, a, b);
+        let sums = sums::<Floats, V, M>(words, a, b);
         write(c, &sums, scale, store);
     }
 }
@@ -34,7 +33,7 @@ pub unsafe fn floats<const V: usize, const MR: usize>(
 /// # Safety
 /// As [`floats`], and the machine has AVX512-BF16.
 #[inline(always)]
-pub unsafe fn pairs<const V: usize, const MR: usize>(
+pub unsafe fn pairs<const V: usize, const M: usize>(
     words: usize,
     a: Side,
     b: Side,
@@ -44,7 +43,7 @@ pub unsafe fn pairs<const V: usize, const MR: usize>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        let sums = sums::<Pairs, V, MR>(words, a, b);
+        let sums = sums::<Pairs, V, M>(words, a, b);
         write(c, &sums, scale, store);
     }
 }
@@ -79,22 +78,19 @@ impl Word for Pairs {
 }
 
 #[inline(always)]
-unsafe fn sums<W: Word, const V: usize, const MR: usize>(
-    words: usize,
-    a: Side,
-    b: Side,
-) -> [[__m512; V]; MR] {
+unsafe fn sums<W: Word, const V: usize, const M: usize>(words: usize, a: Side, b: Side) -> [[__m512; V]; M] {
     // SAFETY: the instructions and the words are there by the caller's promise.
     unsafe {
-        let mut sums = [[_mm512_setzero_ps(); V]; MR];
+        let mut sums = [[_mm512_setzero_ps(); V]; M];
         let (mut a_p, mut b_p) = (a.p, b.p);
         for _ in 0..words {
             let mut row = [_mm512_setzero_ps(); V];
             for v in 0..V {
                 row[v] = _mm512_loadu_ps(b_p.add(v * LANES));
-                _mm_prefetch::<_MM_HINT_T0>(b_p.wrapping_add(v * LANES + 8 * V * LANES).cast());
+                // A panel of b is as large as the first cache.
+                _mm_prefetch::<_MM_HINT_T0>(b_p.wrapping_add((8 * V + v) * LANES).cast());
             }
-            for i in 0..MR {
+            for i in 0..M {
                 let x = _mm512_set1_ps(*a_p.add(i * a.outer));
                 for v in 0..V {
                     sums[i][v] = W::mul_add(x, row[v], sums[i][v]);
@@ -107,20 +103,20 @@ unsafe fn sums<W: Word, const V: usize, const MR: usize>(
 }
 
 #[inline(always)]
-unsafe fn write<const V: usize, const MR: usize>(
+unsafe fn write<const V: usize, const M: usize>(
     c: Rectangle,
-    sums: &[[__m512; V]; MR],
+    sums: &[[__m512; V]; M],
     scale: f32,
     store: Store,
 ) {
     if c.col != 1 {
         // SAFETY: the caller's promise; a vector is an array of its lanes.
-        return unsafe { c.write::<V, MR>(&std::mem::transmute_copy(sums), scale, store) };
+        return unsafe { c.write::<V, M>(&std::mem::transmute_copy(sums), scale, store) };
     }
     // SAFETY: masked lanes are neither read nor written, the others lie in the rectangle.
     unsafe {
         let scale = _mm512_set1_ps(scale);
-        for i in 0..MR {
+        for i in 0..M {
             if i >= c.m {
                 break;
             }
