@@ -13,7 +13,7 @@ use planish_model::{AdapterSet, Trainable};
 use planish_text::{Dataset, LengthPolicy, LoadOptions};
 
 /// Tokens of a prompt that are processed at a time.
-pub const PREFILL: usize = 256;
+pub const PREFILL: usize = 512;
 
 /// Context of `generate` and `chat` unless asked for more: the KV cache of a whole context can be large.
 const CONTEXT: usize = 2048;
@@ -34,8 +34,8 @@ pub struct ModelFlags {
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
 
-    /// What matrices are multiplied as, but for decoding; auto is bf16 where the machine multiplies it faster
-    /// [default: auto to generate, else f32]
+    /// What matrices are multiplied as, but for decoding; auto is bf16 where the machine multiplies it faster; for
+    /// prompts alone also integers of 15 bits [default: auto to generate, else f32]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Precision::NAMES))]
     pub precision: Option<String>,
 }
@@ -47,7 +47,8 @@ impl ModelFlags {
     /// As [`Engine::new`].
     pub fn session_engine(&self, model: Model) -> Result<Engine> {
         let context = self.context.unwrap_or(model.spec.context.min(CONTEXT));
-        self.with_precision(model, context, PREFILL, "auto")
+        let precision = Precision::of_prompts(self.precision.as_deref().unwrap_or("auto"), Isa::detect())?;
+        self.with_precision(model, context, PREFILL, precision)
     }
 
     /// An engine for sequences of up to `context` tokens, `tokens` of them in a pass.
@@ -55,21 +56,27 @@ impl ModelFlags {
     /// # Errors
     /// As [`Engine::new`].
     pub fn engine(&self, model: Model, context: usize, tokens: usize) -> Result<Engine> {
-        self.with_precision(model, context, tokens, "f32")
+        let precision = Precision::of(self.precision.as_deref().unwrap_or("f32"), Isa::detect())?;
+        self.with_precision(model, context, tokens, precision)
     }
 
-    fn with_precision(&self, model: Model, context: usize, tokens: usize, usual: &str) -> Result<Engine> {
-        let isa = Isa::detect();
+    fn with_precision(
+        &self,
+        model: Model,
+        context: usize,
+        tokens: usize,
+        precision: Precision,
+    ) -> Result<Engine> {
         Engine::new(
             model,
             EngineOptions {
                 threads: self.threads.unwrap_or_else(available_threads),
-                isa,
+                isa: Isa::detect(),
                 context,
                 tokens,
                 trainable: Trainable::Nothing,
                 recompute: false,
-                precision: Precision::of(self.precision.as_deref().unwrap_or(usual), isa)?,
+                precision,
             },
         )
     }

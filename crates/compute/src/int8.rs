@@ -13,7 +13,7 @@ pub const BLOCK: usize = 32;
 const ROWS: usize = 4;
 
 /// 1.5 * 2^23: a small number plus it is rounded to a whole one, whose two's complement ends the sum's bits.
-const ROUND: f32 = 12_582_912.0;
+pub const ROUND: f32 = 12_582_912.0;
 
 /// Rows of activations x as scale * q, block by block.
 #[derive(Default)]

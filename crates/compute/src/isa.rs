@@ -72,6 +72,11 @@ impl Isa {
         self == Isa::Avx512Bf16
     }
 
+    /// Whether products of 16-bit integers are faster than those of f32.
+    pub fn multiplies_int16(self) -> bool {
+        self >= Isa::Avx512
+    }
+
     /// The name that runs record.
     pub fn name(self) -> &'static str {
         match self {

@@ -13,6 +13,8 @@ pub enum Precision {
     F32,
     /// Operands are rounded to bf16.
     Bf16,
+    /// Operands are rounded to integers of 14 bits and a sign, with a scale for every 32: prompts only.
+    Int16,
 }
 
 impl Precision {
@@ -35,11 +37,23 @@ impl Precision {
         }
     }
 
+    /// The precision of prompts: `auto` is also [`Precision::Int16`] where the machine multiplies those faster than f32.
+    ///
+    /// # Errors
+    /// As [`Precision::of`].
+    pub fn of_prompts(name: &str, isa: Isa) -> Result<Precision> {
+        match Precision::of(name, isa)? {
+            Precision::F32 if name == "auto" && isa.multiplies_int16() => Ok(Precision::Int16),
+            precision => Ok(precision),
+        }
+    }
+
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Precision::F32 => "f32",
             Precision::Bf16 => "bf16",
+            Precision::Int16 => "int16",
         }
     }
 
@@ -48,6 +62,7 @@ impl Precision {
         match self {
             Precision::F32 => Product::Packed,
             Precision::Bf16 => Product::Bf16,
+            Precision::Int16 => Product::Int16,
         }
     }
 }

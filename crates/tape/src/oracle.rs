@@ -285,12 +285,18 @@ impl Oracle {
         for i in 0..c.c.rows {
             let mut a: Vec<f64> = (0..k).map(|k| at(self, &c.a, c.a_along, i, k)).collect();
             if int8 {
-                a.chunks_mut(32).for_each(round_to_int8);
+                a.chunks_mut(32).for_each(|a| round_to_integers(a, 127.0));
             }
-            let rounded = |x: f64| if c.product == Product::Bf16 { round_to_bf16(x) } else { x };
-            a.iter_mut().for_each(|a| *a = rounded(*a));
+            let round = |x: &mut [f64]| match c.product {
+                Product::Bf16 => x.iter_mut().for_each(|x| *x = round_to_bf16(*x)),
+                Product::Int16 => x.chunks_mut(32).for_each(|x| round_to_integers(x, 8191.0)),
+                Product::Packed | Product::Dot => (),
+            };
+            round(&mut a);
             for j in 0..c.c.cols {
-                let sum: f64 = (0..k).map(|k| a[k] * rounded(at(self, &c.b, c.b_along, j, k))).sum();
+                let mut b: Vec<f64> = (0..k).map(|k| at(self, &c.b, c.b_along, j, k)).collect();
+                round(&mut b);
+                let sum: f64 = a.iter().zip(&b).map(|(a, b)| a * b).sum();
                 self.add_to(&c.c, i, j, c.store, f64::from(c.scale) * sum);
             }
         }
@@ -463,10 +469,11 @@ fn round_to_bf16(x: f64) -> f64 {
     f64::from(half::bf16::from_f32(x as f32))
 }
 
-/// Rounds to multiples of a 127th of the largest. Which of two neighbours is nearer is decided in f32, as documented.
-fn round_to_int8(x: &mut [f64]) {
+/// Rounds to multiples of the `steps`-th part of the largest. Which of two neighbours is nearer is decided in f32, as
+/// documented.
+fn round_to_integers(x: &mut [f64], steps: f32) {
     let largest = x.iter().fold(0.0, |m: f64, x| m.max(x.abs())) as f32;
-    let scale = largest / 127.0;
+    let scale = largest / steps;
     for x in x {
         let q = (*x as f32 * (1.0 / scale)).round_ties_even();
         *x = if largest > 0.0 { f64::from(scale) * f64::from(q) } else { 0.0 };

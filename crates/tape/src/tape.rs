@@ -119,7 +119,7 @@ impl Tape {
     /// The arithmetic of products with a thin side, as adapters have: rounding the whole of the other side to bf16
     /// would cost more than the few multiplications with it.
     pub fn thin_product(&self) -> Product {
-        if self.product == Product::Bf16 { Product::Packed } else { self.product }
+        if self.product == Product::Dot { Product::Dot } else { Product::Packed }
     }
 
     /// A temporary f32 matrix.

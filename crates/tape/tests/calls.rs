@@ -75,18 +75,30 @@ fn product(
 }
 
 fn products(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
-    ragged(b, Product::Packed)
+    ragged(b, Product::Packed, &[Along::K, Along::Outer])
 }
 
 fn products_of_bf16(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
-    ragged(b, Product::Bf16)
+    ragged(b, Product::Bf16, &[Along::K, Along::Outer])
 }
 
-/// Ragged tiles, one row, one column, k of 1, odd k, k over two blocks.
-fn ragged(b: &mut dyn Backend, arithmetic: Product) -> (Vec<Call>, Vec<View>) {
-    let shapes = [(1, 1, 1), (1, 257, 17), (7, 3, 1), (6, 16, 16), (13, 300, 33), (97, 1, 31), (5, 520, 400)];
-    let along = [Along::K, Along::Outer];
-    let layouts = along.into_iter().flat_map(|a| along.into_iter().map(move |b| (a, b)));
+fn products_of_int16(b: &mut dyn Backend) -> (Vec<Call>, Vec<View>) {
+    ragged(b, Product::Int16, &[Along::K])
+}
+
+/// Ragged tiles, one row, one column, k of 1, odd k, k over two blocks and three.
+fn ragged(b: &mut dyn Backend, arithmetic: Product, along: &[Along]) -> (Vec<Call>, Vec<View>) {
+    let shapes = [
+        (1, 1, 1),
+        (1, 257, 17),
+        (7, 3, 1),
+        (6, 16, 16),
+        (13, 300, 33),
+        (97, 1, 31),
+        (5, 520, 400),
+        (9, 1500, 50),
+    ];
+    let layouts = along.iter().flat_map(|a| along.iter().map(|b| (*a, *b)));
     layouts
         .flat_map(|(x, y)| shapes.map(|(m, k, n)| (m, k, n, x, y)))
         .map(|(m, k, n, x, y)| product(b, m, k, n, x, y, arithmetic))
@@ -284,6 +296,7 @@ macro_rules! cases {
 cases! {
     products,
     products_of_bf16,
+    products_of_int16,
     block_types,
     attention_shapes,
     kv_blocks,
@@ -316,7 +329,7 @@ fn agrees_with_the_oracle(case: Case) {
     }
 }
 
-/// One source for every path. Only instructions that multiply bf16 add in an order of their own.
+/// One source for every path. Only instructions that multiply bf16 or integers add in an order of their own.
 #[test]
 fn bits_do_not_depend_on_the_path() {
     for (name, case) in CASES {
@@ -325,7 +338,11 @@ fn bits_do_not_depend_on_the_path() {
             values.into_iter().flatten().map(f32::to_bits).collect::<Vec<_>>()
         };
         let plain = of(Isa::Scalar);
-        let own = |isa: &Isa| isa.multiplies_bf16() && *name == "products_of_bf16";
+        let own = |isa: &Isa| match *name {
+            "products_of_bf16" => isa.multiplies_bf16(),
+            "products_of_int16" => isa.multiplies_int16(),
+            _ => false,
+        };
         for isa in Isa::available().filter(|isa| !own(isa)) {
             assert!(of(isa) == plain, "{name} on {}", isa.name());
         }
@@ -360,7 +377,7 @@ fn bits_of_a_row_do_not_depend_on_its_neighbours() {
     let (all, one) = (floats(b, 40, 50, 3), floats(b, 1, 50, 4));
     for quant in QUANTS {
         let w = blocks(b, 50, 768, quant.id);
-        for product in [Product::Packed, Product::Bf16, Product::Dot] {
+        for product in [Product::Packed, Product::Bf16, Product::Int16, Product::Dot] {
             let whole = times(b, a, w, all, product);
             for r in [0, 5, 39] {
                 let row = times(b, a.rows_range(r, 1), w, one, product);

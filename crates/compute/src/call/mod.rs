@@ -98,6 +98,9 @@ pub enum Product {
     /// As [`Product::Packed`] with both operands rounded to bf16 (to nearest, ties to even), and sums in f32. Where
     /// the machine multiplies bf16, subnormal operands count as 0.
     Bf16,
+    /// As [`Product::Packed`] with both operands as integers from -8191 to 8191, a scale for every 32 k; both lie along k.
+    /// Faster than f32 where the machine multiplies such integers (AVX512-VNNI): prefill.
+    Int16,
     /// A dot product a row over the stored bytes: decoding. Where b is a block type, a is rounded to int8 first, as
     /// [`crate::int8::Int8Rows::round`] says.
     Dot,

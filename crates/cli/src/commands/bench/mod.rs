@@ -159,7 +159,7 @@ impl Args {
             tokens: PREFILL,
             trainable: Trainable::Nothing,
             recompute: false,
-            precision: self.precision(isa)?,
+            precision: Precision::of_prompts(&self.precision, isa)?,
         })
     }
 

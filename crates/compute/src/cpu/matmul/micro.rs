@@ -4,8 +4,8 @@
 //! tile fills most vector registers with sums and leaves room for a row of b and one element of a.
 
 #[cfg(target_arch = "x86_64")]
-use super::format::Bf16Pairs;
-use super::format::{F32, Format, RoundedToBf16};
+use super::format::{Bf16Pairs, Integers};
+use super::format::{F32, Format, RoundedToBf16, RoundedToIntegers};
 use crate::call::Store;
 use crate::cpu::fma::{self, LANES, Rectangle, Side};
 
@@ -75,6 +75,10 @@ kernel! {
     /// Plain code on values rounded to bf16.
     PlainRounded: 6 x 16, RoundedToBf16, fma::plain
 }
+kernel! {
+    /// Plain code on blocks of integers.
+    PlainIntegers: 6 x 16, RoundedToIntegers, fma::plain
+}
 #[cfg(target_arch = "x86_64")]
 kernel! {
     /// Twelve of sixteen registers hold sums.
@@ -104,6 +108,12 @@ kernel! {
 kernel! {
     /// Pairs of bf16, products and sums in f32 (`vdpbf16ps`).
     Avx512Bf16: 8 x 48, Bf16Pairs, fma::wide::pairs, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"
+}
+
+#[cfg(target_arch = "x86_64")]
+kernel! {
+    /// Integers in blocks: twelve registers hold their sums, twelve those of blocks.
+    Avx512Integers: 6 x 32, Integers, fma::wide::integers, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma"
 }
 
 impl Panels {

@@ -49,6 +49,11 @@ pub fn matmul(cx: &mut Cx, call: &MatMul) {
             Isa::Avx512 | Isa::Avx512Bf16 => packed::<micro::Avx512>(cx, call, a, b, c),
             _ => packed::<micro::Plain>(cx, call, a, b, c),
         },
+        Product::Int16 => match cx.isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 | Isa::Avx512Bf16 => packed::<micro::Avx512Integers>(cx, call, a, b, c),
+            _ => packed::<micro::PlainIntegers>(cx, call, a, b, c),
+        },
         Product::Bf16 => match cx.isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => packed::<micro::Avx2Rounded>(cx, call, a, b, c),
@@ -143,10 +148,10 @@ fn depth(k: usize, most: usize) -> usize {
 }
 
 fn rectangle<K: Kernel>(job: &Job, rows: Range<usize>, cols: Range<usize>, scratch: &mut Scratch) {
-    let (pair, mc) = (K::Format::PAIR, A_PANELS * K::MR);
-    let depth = depth(job.a.k, KC * pair);
+    let mc = A_PANELS * K::MR;
+    let depth = depth(job.a.k, K::Format::depth(KC));
     let (a_words, b_words) = (pack::words(mc, K::MR), pack::words(NC, K::NR));
-    let temp = pack::temp(mc, K::MR).max(pack::temp(NC, K::NR)) * pair;
+    let temp = pack::temp::<K::Format>(mc, K::MR).max(pack::temp::<K::Format>(NC, K::NR));
     let (a_pack, rest) = scratch.floats(a_words + b_words + temp).split_at_mut(a_words);
     let (b_pack, temp) = rest.split_at_mut(b_words);
     for jc in cols.clone().step_by(NC) {
@@ -193,7 +198,7 @@ fn block<K: Kernel>(
     b: Panels,
     store: Store,
 ) {
-    let words = k.div_ceil(K::Format::PAIR);
+    let words = K::Format::words(k);
     // SAFETY: the backend checks that the machine has the path's instructions; the panels hold the rows and columns,
     // and slices are disjoint, so this task alone touches the rectangle.
     unsafe {

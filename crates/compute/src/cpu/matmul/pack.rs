@@ -49,9 +49,8 @@ pub const fn words(rows: usize, width: usize) -> usize {
 }
 
 /// Words that packing needs beside its output, for panels of `width` and blocks of up to `rows` rows.
-pub const fn temp(rows: usize, width: usize) -> usize {
-    let (along, across) = ((width + 2) * KC, 3 * rows);
-    if along > across { along } else { across }
+pub fn temp<F: Format>(rows: usize, width: usize) -> usize {
+    (width * KC + F::depth(KC)).max(3 * rows)
 }
 
 /// Packs rows `outer` x `k` of an operand.
@@ -64,7 +63,7 @@ pub fn pack<F: Format>(
     dst: &mut [f32],
     temp: &mut [f32],
 ) -> Panels {
-    let words = k.len().div_ceil(F::PAIR);
+    let words = F::words(k.len());
     let panel = width * words + GAP;
     match op.along {
         Along::K => {
@@ -92,7 +91,7 @@ fn rows_along_k<F: Format>(
         let rows_from = &floats[rows.start * stride + k.start..];
         return transpose(rows_from, stride, rows.len(), k.len(), width, panel);
     }
-    let words = k.len().div_ceil(F::PAIR);
+    let words = F::words(k.len());
     let (values, temp) = temp.split_at_mut(k.len());
     for (words, row) in temp.chunks_exact_mut(words).zip(rows.clone()) {
         F::along(isa, |values| op.decode(isa, row, k.start, values), values, words);
