@@ -1,5 +1,5 @@
-//! What rounding activations to int8 costs: the perplexity of a text with the products of decoding and with those of a
-//! prefill.
+//! What rounding costs: the perplexity of a text with products in f32, in bf16, in the integers of prompts, and with the
+//! int8 activations of decoding.
 //!
 //! ```text
 //! cargo run --release -p planish-engine --example rounding -- MODEL.gguf TEXT [TOKENS [CONTEXT [THREADS]]]
@@ -19,6 +19,10 @@ use planish_tape::{Mode, Tape};
 /// The largest text that is read.
 const TEXT_LIMIT: u64 = 16 << 20;
 
+/// The first is what the others are compared with.
+const PRODUCTS: [(&str, Product); 4] =
+    [("f32", Product::Packed), ("bf16", Product::Bf16), ("int16", Product::Int16), ("int8", Product::Dot)];
+
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().collect();
     let [_, model, text, ..] = &args[..] else { panic!("usage: rounding MODEL.gguf TEXT [TOKENS ...]") };
@@ -37,19 +41,19 @@ fn main() -> Result<()> {
     let mut engine = Engine::new(Model::open(Path::new(model))?, options)?;
     let text = fs::read_bounded(Path::new(text), TEXT_LIMIT)?;
     let ids = engine.model.tokenizer()?.encode(&String::from_utf8_lossy(&text))?;
-    let mut loss = [0.0, 0.0];
+    let mut loss = [0.0; PRODUCTS.len()];
     let mut scored = 0;
     for ids in ids[..tokens.min(ids.len())].chunks_exact(context) {
-        for (sum, product) in loss.iter_mut().zip([Product::Packed, Product::Dot]) {
-            *sum += losses(&mut engine, ids, product)?;
+        for (sum, product) in loss.iter_mut().zip(PRODUCTS) {
+            *sum += losses(&mut engine, ids, product.1)?;
         }
         scored += context - 1;
     }
-    let [packed, dot] = loss.map(|sum| math::exp_f64(sum / scored as f64));
-    println!(
-        "{scored} tokens: perplexity {packed:.5} in floats, {dot:.5} in int8: {:+.4} %",
-        100.0 * (dot / packed - 1.0)
-    );
+    let perplexity = loss.map(|sum| math::exp_f64(sum / scored as f64));
+    println!("{scored} tokens");
+    for ((name, _), value) in PRODUCTS.iter().zip(perplexity) {
+        println!("{name}: perplexity {value:.5}, {:+.4} %", 100.0 * (value / perplexity[0] - 1.0));
+    }
     Ok(())
 }
 
