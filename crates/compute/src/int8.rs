@@ -4,13 +4,13 @@
 //! floats from left to right in four partial sums, on every path the same. Minima and offsets of a type (x = d q + m)
 //! are multiplied with the sum of a block's activations, so that the stored bits can stay unsigned.
 
+use std::marker::PhantomData;
+
 use crate::isa::{Isa, isa_fn};
-use crate::path::{self, Path};
+use crate::path::{self, Path, ROWS, Work};
 
 /// Elements of an activation block.
 pub const BLOCK: usize = 32;
-/// Stored rows that are multiplied side by side: their scales fill a vector, their chains of additions overlap.
-const ROWS: usize = 4;
 
 /// 1.5 * 2^23: a small number plus it is rounded to a whole one, whose two's complement ends the sum's bits.
 const ROUND: f32 = 12_582_912.0;
@@ -118,21 +118,33 @@ pub trait Products<const BYTES: usize, const N: usize> {
 /// The dot products of rows so far.
 pub struct Sums<P: Path> {
     /// Four partial sums of each row.
-    pub rows: [P::Floats; ROWS],
+    pub rows: P::Floats,
     /// What the minima add to each row, for types that keep one scale a block.
-    pub minima: P::Floats,
+    pub minima: P::Scales,
 }
 
 impl<P: Path> Sums<P> {
-    /// Adds a vector of sums of products to a row: `scale * fours`.
+    /// Adds sums of products: `scale * fours`.
     #[inline(always)]
-    pub fn add(&mut self, row: usize, scale: P::Floats, fours: P::Fours) {
-        self.rows[row] = P::mul_add(scale, P::floats(fours), self.rows[row]);
+    pub fn add(&mut self, scale: P::Floats, fours: P::Fours) {
+        self.rows = P::mul_add(scale, P::floats(fours), self.rows);
+    }
+
+    /// Adds the sums of products of a block that has one scale a row.
+    #[inline(always)]
+    pub fn add_block(&mut self, scale: P::Scales, x_scale: f32, fours: P::Fours) {
+        self.add(P::spread(P::mul_scales(scale, x_scale)), fours);
+    }
+
+    /// Adds what a minimum of each row contributes to a block: itself times the sum of x.
+    #[inline(always)]
+    pub fn add_minima(&mut self, minima: P::Scales, x_sum: f32) {
+        self.minima = P::mul_add_scales(minima, x_sum, self.minima);
     }
 
     #[inline(always)]
     fn totals(&self) -> [f32; ROWS] {
-        let (rows, minima) = (self.rows.map(P::store), P::store(self.minima));
+        let (rows, minima) = (P::store(self.rows), P::store_scales(self.minima));
         let mut totals = [0f32; ROWS];
         for r in 0..ROWS {
             let [a, b, c, d] = rows[r];
@@ -140,19 +152,6 @@ impl<P: Path> Sums<P> {
         }
         totals
     }
-}
-
-/// The products of 32 small unsigned integers, 16 and 16 of them, with a block; at most 63 each, so that two pairs
-/// fit into 16 bits.
-#[inline(always)]
-pub fn unsigned<P: Path>(low: P::Bytes, high: P::Bytes, q: &[[i8; 16]; 2]) -> P::Fours {
-    P::fours(P::add_pairs(P::pairs(low, &q[0]), P::pairs(high, &q[1])))
-}
-
-/// The products of 32 signed bytes, 16 and 16 of them, with a block.
-#[inline(always)]
-pub fn signed<P: Path>(low: P::Bytes, high: P::Bytes, q: &[[i8; 16]; 2]) -> P::Fours {
-    P::add_fours(P::fours(P::signed_pairs(low, &q[0])), P::fours(P::signed_pairs(high, &q[1])))
 }
 
 /// The dot product of x with each stored row, `stride` bytes apart: a codec's `dot`.
@@ -163,42 +162,33 @@ pub fn dot<T: Products<BYTES, N>, const BYTES: usize, const N: usize>(
     stride: usize,
     sums: &mut [f32],
 ) {
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn on_avx2<T: Products<BYTES, N>, const BYTES: usize, const N: usize>(
-        x: Int8Row,
-        w: &[u8],
-        stride: usize,
-        sums: &mut [f32],
-    ) {
-        rows::<T, path::avx2::Avx2, BYTES, N>(x, w, stride, sums);
-    }
-    #[cfg(target_arch = "x86_64")]
-    if isa >= Isa::Avx2 {
-        // SAFETY: a backend with this path exists only where the machine has these features.
-        return unsafe { on_avx2::<T, BYTES, N>(x, w, stride, sums) };
-    }
-    rows::<T, path::Plain, BYTES, N>(x, w, stride, sums)
+    path::run(isa, Dot::<T, BYTES, N> { x, w, stride, sums, products: PhantomData });
 }
 
-/// Rows in groups. The last group is filled up with its last row, whose bits do not depend on its neighbours.
-#[inline(always)]
-fn rows<T: Products<BYTES, N>, P: Path, const BYTES: usize, const N: usize>(
-    x: Int8Row,
-    w: &[u8],
+/// The operands of [`dot`].
+struct Dot<'a, T, const BYTES: usize, const N: usize> {
+    x: Int8Row<'a>,
+    w: &'a [u8],
     stride: usize,
-    sums: &mut [f32],
-) {
-    let n = sums.len();
-    path::prefetch_first::<P>(w);
-    for first in (0..n).step_by(ROWS) {
-        let mut rows: [&[u8]; ROWS] = [&[]; ROWS];
-        for r in 0..ROWS {
-            rows[r] = &w[(first + r).min(n - 1) * stride..];
+    sums: &'a mut [f32],
+    products: PhantomData<T>,
+}
+
+impl<T: Products<BYTES, N>, const BYTES: usize, const N: usize> Work for Dot<'_, T, BYTES, N> {
+    /// Rows in groups. The last group is filled up with its last row, whose bits do not depend on its neighbours.
+    #[inline(always)]
+    fn run<P: Path>(self) {
+        let n = self.sums.len();
+        path::prefetch_first::<P>(self.w);
+        for first in (0..n).step_by(ROWS) {
+            let mut rows: [&[u8]; ROWS] = [&[]; ROWS];
+            for r in 0..ROWS {
+                rows[r] = &self.w[(first + r).min(n - 1) * self.stride..];
+            }
+            let totals = group::<T, P, BYTES, N>(self.x, rows);
+            let left = ROWS.min(n - first);
+            self.sums[first..first + left].copy_from_slice(&totals[..left]);
         }
-        let totals = group::<T, P, BYTES, N>(x, rows);
-        let left = ROWS.min(n - first);
-        sums[first..first + left].copy_from_slice(&totals[..left]);
     }
 }
 
@@ -215,7 +205,7 @@ fn group<T: Products<BYTES, N>, P: Path, const BYTES: usize, const N: usize>(
     for r in 0..ROWS {
         blocks[r] = &rows[r][..n * BYTES].as_chunks().0[..n];
     }
-    let mut sums = Sums::<P> { rows: [P::splat(0.0); ROWS], minima: P::splat(0.0) };
+    let mut sums = Sums::<P> { rows: P::splat(0.0), minima: P::no_scales() };
     for i in 0..n {
         path::prefetch::<P>(rows[0], i * ROWS * BYTES, ROWS * BYTES);
         let x = Blocks { q: &q[i], halves: &halves[i], scales: &scales[i], sums: &block_sums[i] };

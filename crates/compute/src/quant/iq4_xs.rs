@@ -4,7 +4,7 @@
 use planish_base::TypeId;
 
 use super::iq4_nl::{products, values};
-use super::{Dot, Quant, array, half_at};
+use super::{Dot, Quant, array, half_at, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
 use crate::path::Path;
@@ -40,15 +40,14 @@ struct Iq4Xs;
 impl Products<136, 8> for Iq4Xs {
     #[inline(always)]
     fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 136]; 4], x: &Blocks<8>) {
-        for (r, b) in blocks.into_iter().enumerate() {
-            let (d, s) = (P::splat(P::half([b[0], b[1]])), scales(array(b, 0)));
-            for half in 0..2 {
-                let s = P::add(P::small(s[half]), P::splat(-32.0));
-                let scales = P::mul(P::mul(d, s), P::load(array(x.scales, 4 * half)));
-                for k in 0..4 {
-                    let j = 4 * half + k;
-                    sums.add(r, P::lane(scales, k), products::<P>(array(b, 8 + 16 * j), &x.q[j]));
-                }
+        let d = P::spread(P::scales(parts(blocks, 0)));
+        let s = blocks.map(|b| scales(array(b, 0)));
+        for half in 0..2 {
+            let s = P::add(P::small(s.map(|s| s[half])), P::splat(-32.0));
+            let scales = P::mul(P::mul(d, s), P::load(array(x.scales, 4 * half)));
+            for k in 0..4 {
+                let j = 4 * half + k;
+                sums.add(P::lane(scales, k), products::<P>(parts(blocks, 8 + 16 * j), &x.q[j]));
             }
         }
     }

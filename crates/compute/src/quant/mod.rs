@@ -131,6 +131,12 @@ fn array<T, const N: usize>(block: &[T], at: usize) -> &[T; N] {
     block[at..].first_chunk().expect("a block holds its parts")
 }
 
+/// The same part of a block of each of four rows.
+#[inline(always)]
+fn parts<const BYTES: usize, const N: usize>(blocks: [&[u8; BYTES]; 4], at: usize) -> [&[u8; N]; 4] {
+    blocks.map(|b| array(b, at))
+}
+
 /// The low halves of 16 bytes, then the high ones.
 #[inline(always)]
 fn nibbles(bytes: &[u8; 16], mut value: impl FnMut(usize, u8)) {
