@@ -34,14 +34,13 @@ impl<T: Stored<B>, const B: usize> Work for Dot<'_, T, B> {
     fn run<P: Path>(self) {
         let (n, k) = (self.sums.len(), self.x.len());
         path::prefetch_first::<P>(self.w);
-        for first in (0..n).step_by(ROWS) {
+        for (i, sums) in self.sums.chunks_mut(ROWS).enumerate() {
             let mut rows: [&[[u8; B]]; ROWS] = [&[]; ROWS];
             for r in 0..ROWS {
-                rows[r] = &self.w[(first + r).min(n - 1) * self.stride..][..k * B].as_chunks().0[..k];
+                rows[r] = &self.w[(ROWS * i + r).min(n - 1) * self.stride..][..k * B].as_chunks().0[..k];
             }
             let totals = group::<T, P, B>(self.x, rows);
-            let left = ROWS.min(n - first);
-            self.sums[first..first + left].copy_from_slice(&totals[..left]);
+            sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = total);
         }
     }
 }
@@ -68,13 +67,7 @@ fn group<T: Stored<B>, P: Path, const B: usize>(x: &[f32], rows: [&[[u8; B]]; RO
         }
         step::<T, P, B>(&mut sums, &last, [&w[0], &w[1], &w[2], &w[3]]);
     }
-    let sums = P::store(P::add(sums[0], sums[1]));
-    let mut totals = [0.0; ROWS];
-    for r in 0..ROWS {
-        let [a, b, c, d] = sums[r];
-        totals[r] = (a + c) + (b + d);
-    }
-    totals
+    P::store_scales(P::totals(P::add(sums[0], sums[1])))
 }
 
 #[inline(always)]

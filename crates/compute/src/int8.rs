@@ -144,13 +144,7 @@ impl<P: Path> Sums<P> {
 
     #[inline(always)]
     fn totals(&self) -> [f32; ROWS] {
-        let (rows, minima) = (P::store(self.rows), P::store_scales(self.minima));
-        let mut totals = [0f32; ROWS];
-        for r in 0..ROWS {
-            let [a, b, c, d] = rows[r];
-            totals[r] = (a + c) + (b + d) + minima[r];
-        }
-        totals
+        P::store_scales(P::add_scales(P::totals(self.rows), self.minima))
     }
 }
 
@@ -180,14 +174,13 @@ impl<T: Products<BYTES, N>, const BYTES: usize, const N: usize> Work for Dot<'_,
     fn run<P: Path>(self) {
         let n = self.sums.len();
         path::prefetch_first::<P>(self.w);
-        for first in (0..n).step_by(ROWS) {
+        for (i, sums) in self.sums.chunks_mut(ROWS).enumerate() {
             let mut rows: [&[u8]; ROWS] = [&[]; ROWS];
             for r in 0..ROWS {
-                rows[r] = &self.w[(first + r).min(n - 1) * self.stride..];
+                rows[r] = &self.w[(ROWS * i + r).min(n - 1) * self.stride..];
             }
             let totals = group::<T, P, BYTES, N>(self.x, rows);
-            let left = ROWS.min(n - first);
-            self.sums[first..first + left].copy_from_slice(&totals[..left]);
+            sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = total);
         }
     }
 }

@@ -62,8 +62,9 @@ impl Path for Avx2 {
         }
         fn multiply(a: Self::Pairs, b: Self::Pairs) -> Self::Fours { rows!(r => _mm_madd_epi16(a[r], b[r])) }
         fn add_fours(a: Self::Fours, b: Self::Fours) -> Self::Fours { rows!(r => _mm_add_epi32(a[r], b[r])) }
-        fn small(b: [[u8; 4]; ROWS]) -> Self::Floats {
-            rows!(r => _mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(i32::from_le_bytes(b[r])))))
+        fn small(b: Self::Bytes, i: usize) -> Self::Floats {
+            let order = _mm_add_epi8(_mm_set1_epi32(4 * i as i32), _mm_setr_epi32(!0xff, !0xfe, !0xfd, !0xfc));
+            rows!(r => _mm_cvtepi32_ps(_mm_shuffle_epi8(b[r], order)))
         }
         fn floats(a: Self::Fours) -> Self::Floats { rows!(r => _mm_cvtepi32_ps(a[r])) }
         fn splat(x: f32) -> Self::Floats { [_mm_set1_ps(x); ROWS] }
@@ -76,6 +77,12 @@ impl Path for Avx2 {
             rows!(r => _mm_fmadd_ps(a[r], b[r], c[r]))
         }
         fn add(a: Self::Floats, b: Self::Floats) -> Self::Floats { rows!(r => _mm_add_ps(a[r], b[r])) }
+        fn totals(a: Self::Floats) -> __m128 {
+            let [a, b, c, d] = a;
+            let first = _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b));
+            let second = _mm_add_ps(_mm_unpacklo_ps(c, d), _mm_unpackhi_ps(c, d));
+            _mm_add_ps(_mm_movelh_ps(first, second), _mm_movehl_ps(second, first))
+        }
         fn scales(bits: [&[u8; 2]; ROWS]) -> __m128 {
             let [a, b, c, d] = rows!(r => i16::from_le_bytes(*bits[r]));
             _mm_cvtph_ps(_mm_setr_epi16(a, b, c, d, 0, 0, 0, 0))
@@ -89,6 +96,7 @@ impl Path for Avx2 {
         fn no_scales() -> __m128 { _mm_setzero_ps() }
         fn mul_scales(a: __m128, x: f32) -> __m128 { _mm_mul_ps(a, _mm_set1_ps(x)) }
         fn mul_add_scales(a: __m128, x: f32, c: __m128) -> __m128 { _mm_fmadd_ps(a, _mm_set1_ps(x), c) }
+        fn add_scales(a: __m128, b: __m128) -> __m128 { _mm_add_ps(a, b) }
         fn spread(a: __m128) -> Self::Floats { rows!(r => _mm_permutevar_ps(a, _mm_set1_epi32(r))) }
         fn store_scales(a: __m128) -> [f32; ROWS] {
             let mut x = [0.0; ROWS];
@@ -112,11 +120,6 @@ impl Path for Avx2 {
             ]
         }
         fn prefetch(p: *const u8) { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
-    }
-
-    #[inline(always)]
-    fn store(a: Self::Floats) -> [[f32; 4]; ROWS] {
-        rows!(r => Self::store_scales(a[r]))
     }
 }
 

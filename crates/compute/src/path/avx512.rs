@@ -31,7 +31,7 @@ impl Path for Avx512 {
         }
         fn fifth(b: __m512i, bits: [[u8; 2]; ROWS]) -> __m512i {
             let [w, x, y, z] = rows!(r => u64::from(u16::from_le_bytes(bits[r])));
-            _mm512_mask_add_epi8(b, w | x << 16 | (y | z << 16) << 32, b, _mm512_set1_epi8(16))
+            _mm512_or_si512(b, _mm512_maskz_set1_epi8(w | x << 16 | (y | z << 16) << 32, 16))
         }
         fn look_up(table: &[i8; 16], b: __m512i) -> __m512i { _mm512_shuffle_epi8(everywhere(table), b) }
         fn unsigned(w: [__m512i; 2], x: &[[i8; 16]; 2]) -> __m512i {
@@ -56,22 +56,29 @@ impl Path for Avx512 {
         }
         fn multiply(a: __m512i, b: __m512i) -> __m512i { _mm512_madd_epi16(a, b) }
         fn add_fours(a: __m512i, b: __m512i) -> __m512i { _mm512_add_epi32(a, b) }
-        fn small(b: [[u8; 4]; ROWS]) -> __m512 {
-            let [a, b, c, d] = rows!(r => i32::from_le_bytes(b[r]));
-            _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_setr_epi32(a, b, c, d)))
+        fn small(b: __m512i, i: usize) -> __m512 {
+            let order = _mm_add_epi8(_mm_set1_epi32(4 * i as i32), _mm_setr_epi32(!0xff, !0xfe, !0xfd, !0xfc));
+            _mm512_cvtepi32_ps(_mm512_shuffle_epi8(b, _mm512_broadcast_i32x4(order)))
         }
         fn floats(a: __m512i) -> __m512 { _mm512_cvtepi32_ps(a) }
         fn splat(x: f32) -> __m512 { _mm512_set1_ps(x) }
-        fn load(x: &[f32; 4]) -> __m512 { _mm512_broadcast_f32x4(_mm_loadu_ps(x.as_ptr())) }
-        fn store(a: __m512) -> [[f32; 4]; ROWS] {
-            let mut x = [[0.0; 4]; ROWS];
-            _mm512_storeu_ps(x.as_mut_ptr().cast(), a);
-            x
-        }
+        fn load(x: &[f32; 4]) -> __m512 { _mm512_castsi512_ps(everywhere(x)) }
         fn lane(a: __m512, i: usize) -> __m512 { _mm512_permutevar_ps(a, _mm512_set1_epi32(i as i32)) }
         fn mul(a: __m512, b: __m512) -> __m512 { _mm512_mul_ps(a, b) }
         fn mul_add(a: __m512, b: __m512, c: __m512) -> __m512 { _mm512_fmadd_ps(a, b, c) }
         fn add(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }
+        fn totals(a: __m512) -> __m128 {
+            // a + c and b + d where a and b were, then their sum at each row's beginning.
+            let two = _mm512_add_ps(a, _mm512_permute_ps::<0b10_11_10>(a));
+            let one = _mm512_add_ps(two, _mm512_permute_ps::<1>(two));
+            let order = _mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
+            _mm512_castps512_ps128(_mm512_permutexvar_ps(order, one))
+        }
+        fn scales(bits: [&[u8; 2]; ROWS]) -> __m128 {
+            // Joined where the vectors' ports are not needed.
+            let [a, b, c, d] = rows!(r => i64::from(u16::from_le_bytes(*bits[r])));
+            _mm_cvtph_ps(_mm_cvtsi64_si128(a | b << 16 | (c | d << 16) << 32))
+        }
         fn spread(a: __m128) -> __m512 {
             let order = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
             _mm512_permutexvar_ps(order, _mm512_castps128_ps512(a))
@@ -95,11 +102,6 @@ impl Path for Avx512 {
     }
 
     #[inline(always)]
-    fn scales(bits: [&[u8; 2]; ROWS]) -> __m128 {
-        Avx2::scales(bits)
-    }
-
-    #[inline(always)]
     fn scale_pairs(bits: [&[u8; 4]; ROWS]) -> (__m128, __m128) {
         Avx2::scale_pairs(bits)
     }
@@ -117,6 +119,11 @@ impl Path for Avx512 {
     #[inline(always)]
     fn mul_add_scales(a: __m128, x: f32, c: __m128) -> __m128 {
         Avx2::mul_add_scales(a, x, c)
+    }
+
+    #[inline(always)]
+    fn add_scales(a: __m128, b: __m128) -> __m128 {
+        Avx2::add_scales(a, b)
     }
 
     #[inline(always)]

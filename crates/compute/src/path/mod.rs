@@ -61,16 +61,14 @@ pub trait Path {
     fn multiply(a: Self::Pairs, b: Self::Pairs) -> Self::Fours;
     /// a + b.
     fn add_fours(a: Self::Fours, b: Self::Fours) -> Self::Fours;
-    /// Unsigned bytes as floats.
-    fn small(b: [[u8; 4]; ROWS]) -> Self::Floats;
+    /// A row's unsigned bytes 4i to 4i + 3 as floats.
+    fn small(b: Self::Bytes, i: usize) -> Self::Floats;
     /// Integers below 2^24 as floats.
     fn floats(a: Self::Fours) -> Self::Floats;
     /// The same number everywhere.
     fn splat(x: f32) -> Self::Floats;
     /// The same numbers in every row.
     fn load(x: &[f32; 4]) -> Self::Floats;
-    /// Numbers to memory.
-    fn store(a: Self::Floats) -> [[f32; 4]; ROWS];
     /// A row's number i in all its places.
     fn lane(a: Self::Floats, i: usize) -> Self::Floats;
     /// a b.
@@ -79,6 +77,8 @@ pub trait Path {
     fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
     /// a + b.
     fn add(a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// (a + c) + (b + d) of each row's a, b, c, d.
+    fn totals(a: Self::Floats) -> Self::Scales;
     /// A half-precision number of each row.
     fn scales(bits: [&[u8; 2]; ROWS]) -> Self::Scales;
     /// Two half-precision numbers of each row: the first of each, the second of each.
@@ -89,6 +89,8 @@ pub trait Path {
     fn mul_scales(a: Self::Scales, x: f32) -> Self::Scales;
     /// a x + c, rounded once.
     fn mul_add_scales(a: Self::Scales, x: f32, c: Self::Scales) -> Self::Scales;
+    /// a + b.
+    fn add_scales(a: Self::Scales, b: Self::Scales) -> Self::Scales;
     /// A row's number in all its places.
     fn spread(a: Self::Scales) -> Self::Floats;
     /// Numbers to memory.
@@ -176,7 +178,7 @@ macro_rules! rows {
         ]
     };
 }
-use rows;
+pub(crate) use rows;
 
 /// The methods of a path as calls of intrinsics.
 #[cfg(target_arch = "x86_64")]

@@ -89,8 +89,8 @@ impl Path for Plain {
         each(|r, i| a[r][i] + b[r][i])
     }
     #[inline(always)]
-    fn small(b: [[u8; 4]; ROWS]) -> Self::Floats {
-        b.map(|b| b.map(f32::from))
+    fn small(b: Self::Bytes, i: usize) -> Self::Floats {
+        each(|r, k| f32::from(b[r][4 * i + k]))
     }
     #[inline(always)]
     fn floats(a: Self::Fours) -> Self::Floats {
@@ -103,10 +103,6 @@ impl Path for Plain {
     #[inline(always)]
     fn load(x: &[f32; 4]) -> Self::Floats {
         [*x; ROWS]
-    }
-    #[inline(always)]
-    fn store(a: Self::Floats) -> [[f32; 4]; ROWS] {
-        a
     }
     #[inline(always)]
     fn lane(a: Self::Floats, i: usize) -> Self::Floats {
@@ -123,6 +119,10 @@ impl Path for Plain {
     #[inline(always)]
     fn add(a: Self::Floats, b: Self::Floats) -> Self::Floats {
         each(|r, i| a[r][i] + b[r][i])
+    }
+    #[inline(always)]
+    fn totals(a: Self::Floats) -> Self::Scales {
+        a.map(|[a, b, c, d]| (a + c) + (b + d))
     }
     #[inline(always)]
     fn scales(bits: [&[u8; 2]; ROWS]) -> Self::Scales {
@@ -143,6 +143,10 @@ impl Path for Plain {
     #[inline(always)]
     fn mul_add_scales(a: Self::Scales, x: f32, c: Self::Scales) -> Self::Scales {
         rows!(r => a[r].mul_add(x, c[r]))
+    }
+    #[inline(always)]
+    fn add_scales(a: Self::Scales, b: Self::Scales) -> Self::Scales {
+        rows!(r => a[r] + b[r])
     }
     #[inline(always)]
     fn spread(a: Self::Scales) -> Self::Floats {

@@ -24,6 +24,7 @@ use planish_base::{Error, Result, TypeId};
 
 use crate::int8::Int8Row;
 use crate::isa::Isa;
+use crate::path::rows;
 
 /// Decodes whole blocks; `dst.len()` elements.
 pub type Decode = fn(Isa, &[u8], &mut [f32]);
@@ -134,7 +135,7 @@ fn array<T, const N: usize>(block: &[T], at: usize) -> &[T; N] {
 /// The same part of a block of each of four rows.
 #[inline(always)]
 fn parts<const BYTES: usize, const N: usize>(blocks: [&[u8; BYTES]; 4], at: usize) -> [&[u8; N]; 4] {
-    blocks.map(|b| array(b, at))
+    rows!(r => array(blocks[r], at))
 }
 
 /// The low halves of 16 bytes, then the high ones.

@@ -6,7 +6,7 @@ use planish_base::TypeId;
 use super::{Dot, Quant, array, half_at, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
-use crate::path::Path;
+use crate::path::{Path, rows};
 
 pub const QUANT: Quant =
     Quant { id: TypeId::Q2_K, decode, encode: None, dot: Dot::Int8(int8::dot::<Q2K, 84, 8>) };
@@ -36,9 +36,9 @@ impl Products<84, 8> for Q2K {
         let (d, dmin) = P::scale_pairs(parts(blocks, 80));
         let (d, less) = (P::spread(d), P::spread(P::mul_scales(dmin, -1.0)));
         for half in 0..2 {
-            let both = parts(blocks, half * 8).map(|b| u64::from_le_bytes(*b));
-            let s = P::widen(both.map(|b| (b & 0x0f0f_0f0f_0f0f_0f0f).to_le_bytes()));
-            let m = P::widen(both.map(|b| (b >> 4 & 0x0f0f_0f0f_0f0f_0f0f).to_le_bytes()));
+            let both = rows!(r => u64::from_le_bytes(*array(blocks[r], half * 8)));
+            let s = P::widen(rows!(r => (both[r] & 0x0f0f_0f0f_0f0f_0f0f).to_le_bytes()));
+            let m = P::widen(rows!(r => (both[r] >> 4 & 0x0f0f_0f0f_0f0f_0f0f).to_le_bytes()));
             let x_scales = P::load(array(x.scales, 4 * half));
             let minima = P::multiply(m, P::load_pairs(array(x.halves, 4 * half)));
             sums.add(P::mul(less, x_scales), minima);

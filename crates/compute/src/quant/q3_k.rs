@@ -7,7 +7,7 @@ use planish_base::TypeId;
 use super::{Dot, Quant, array, half_at, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
-use crate::path::Path;
+use crate::path::{Path, rows};
 
 pub const QUANT: Quant =
     Quant { id: TypeId::Q3_K, decode, encode: None, dot: Dot::Int8(int8::dot::<Q3K, 110, 8>) };
@@ -48,9 +48,9 @@ impl Products<110, 8> for Q3K {
     #[inline(always)]
     fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 110]; 4], x: &Blocks<8>) {
         let d = P::spread(P::scales(parts(blocks, 108)));
-        let s = blocks.map(|b| scales(array(b, 96)));
+        let s = rows!(r => scales(array(blocks[r], 96)));
         for half in 0..2 {
-            let s = P::widen(s.map(|s| s[half]));
+            let s = P::widen(rows!(r => s[r][half]));
             let scales = P::mul(d, P::load(array(x.scales, 4 * half)));
             let offsets = P::multiply(s, P::load_pairs(array(x.halves, 4 * half)));
             sums.add(P::mul(scales, P::splat(-4.0)), offsets);

@@ -66,13 +66,17 @@ pub(super) fn scale_minimum<P: Path>(
 ) -> [P::Floats; 2] {
     let (d, dmin) = P::scale_pairs(parts(blocks, 0));
     let (d, less) = (P::spread(d), P::spread(P::mul_scales(dmin, -1.0)));
-    let packed = blocks.map(|b| scales_minima(array(b, 4)));
-    let mut out = [d; 2];
+    // As in `scales_minima`; the upper two bits are joined as floats.
+    let b = P::bytes(blocks);
+    let (six, low, high, two) = (P::bits(b, 0, 63), P::bits(b, 0, 15), P::bits(b, 4, 15), P::bits(b, 6, 3));
+    let join = P::splat(16.0);
+    let scales = [P::small(six, 1), P::mul_add(P::small(two, 1), join, P::small(low, 3))];
+    let minima = [P::small(six, 2), P::mul_add(P::small(two, 2), join, P::small(high, 3))];
+    let mut out = scales;
     for i in 0..2 {
-        let m = P::mul(less, P::small(packed.map(|(_, minima)| minima[i])));
+        let m = P::mul(less, minima[i]);
         sums.rows = P::mul_add(m, P::load(array(x.sums, 4 * i)), sums.rows);
-        let s = P::mul(d, P::small(packed.map(|(scales, _)| scales[i])));
-        out[i] = P::mul(s, P::load(array(x.scales, 4 * i)));
+        out[i] = P::mul(P::mul(d, scales[i]), P::load(array(x.scales, 4 * i)));
     }
     out
 }

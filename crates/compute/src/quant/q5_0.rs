@@ -6,7 +6,7 @@ use planish_base::TypeId;
 use super::{Dot, Quant, array, half_at, nibbles, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
-use crate::path::Path;
+use crate::path::{Path, rows};
 
 pub const QUANT: Quant =
     Quant { id: TypeId::Q5_0, decode, encode: None, dot: Dot::Int8(int8::dot::<Q5_0, 22, 1>) };
@@ -34,8 +34,8 @@ pub(super) fn integers(high: &[u8; 4], low: &[u8; 16]) -> [u8; 32] {
 #[inline(always)]
 pub(super) fn unpack<P: Path>(high: [&[u8; 4]; 4], low: [&[u8; 16]; 4]) -> [P::Bytes; 2] {
     let q = P::bytes(low);
-    let first = P::fifth(P::bits(q, 0, 15), high.map(|b| [b[0], b[1]]));
-    [first, P::fifth(P::bits(q, 4, 15), high.map(|b| [b[2], b[3]]))]
+    let first = P::fifth(P::bits(q, 0, 15), rows!(r => [high[r][0], high[r][1]]));
+    [first, P::fifth(P::bits(q, 4, 15), rows!(r => [high[r][2], high[r][3]]))]
 }
 
 struct Q5_0;

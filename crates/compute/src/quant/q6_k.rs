@@ -6,7 +6,7 @@ use planish_base::TypeId;
 use super::{Dot, Quant, array, half_at, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
-use crate::path::Path;
+use crate::path::{Path, rows};
 
 pub const QUANT: Quant =
     Quant { id: TypeId::Q6_K, decode, encode: None, dot: Dot::Int8(int8::dot::<Q6K, 210, 8>) };
@@ -39,7 +39,7 @@ impl Products<210, 8> for Q6K {
     fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 210]; 4], x: &Blocks<8>) {
         let d = P::spread(P::scales(parts(blocks, 208)));
         for half in 0..2 {
-            let s = P::widen(parts(blocks, 192 + half * 8).map(|b| *b));
+            let s = P::widen(rows!(r => *array(blocks[r], 192 + half * 8)));
             let scales = P::mul(d, P::load(array(x.scales, 4 * half)));
             // The offset of 32: at most 2 * 128 * 16 * 127 a block, times 32 still exact as a float.
             let offsets = P::multiply(s, P::load_pairs(array(x.halves, 4 * half)));
