@@ -40,7 +40,10 @@ impl<T: Stored<B>, const B: usize> Work for Dot<'_, T, B> {
                 rows[r] = &self.w[(ROWS * i + r).min(n - 1) * self.stride..][..k * B].as_chunks().0[..k];
             }
             let totals = group::<T, P, B>(self.x, rows);
-            sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = total);
+            match sums.first_chunk_mut() {
+                Some(four) => *four = totals,
+                None => sums.copy_from_slice(&totals[..sums.len()]),
+            }
         }
     }
 }

@@ -22,6 +22,7 @@ pub struct Int8Rows {
     blocks: usize,
     q: Vec<[[i8; 16]; 2]>,
     halves: Vec<[i16; 2]>,
+    offsets: Vec<[i32; 4]>,
     scales: Vec<f32>,
     sums: Vec<f32>,
 }
@@ -33,6 +34,9 @@ pub struct Int8Row<'a> {
     pub q: &'a [[[i8; 16]; 2]],
     /// The sum of q over each half of the block.
     pub halves: &'a [[i16; 2]],
+    /// -128 times the sum of each four of q in one half and the same four in the other: what multiplying weights + 128
+    /// as unsigned bytes adds too much.
+    pub offsets: &'a [[i32; 4]],
     /// max |x| / 127.
     pub scales: &'a [f32],
     /// scale times the sum of q.
@@ -47,6 +51,7 @@ impl Int8Rows {
         if n > self.q.len() {
             self.q.resize(n, [[0; 16]; 2]);
             self.halves.resize(n, [0; 2]);
+            self.offsets.resize(n, [0; 4]);
             self.scales.resize(n, 0.0);
             self.sums.resize(n, 0.0);
         }
@@ -61,6 +66,7 @@ impl Int8Rows {
             x,
             &mut self.q[places.clone()],
             &mut self.halves[places.clone()],
+            &mut self.offsets[places.clone()],
             &mut self.scales[places.clone()],
             &mut self.sums[places],
         );
@@ -72,6 +78,7 @@ impl Int8Rows {
         Int8Row {
             q: &self.q[places.clone()],
             halves: &self.halves[places.clone()],
+            offsets: &self.offsets[places.clone()],
             scales: &self.scales[places.clone()],
             sums: &self.sums[places],
         }
@@ -79,15 +86,19 @@ impl Int8Rows {
 }
 
 isa_fn! {
-    fn round(x: &[f32], q: &mut [[[i8; 16]; 2]], halves: &mut [[i16; 2]], scales: &mut [f32], sums: &mut [f32]) {
-        let places = q.iter_mut().zip(halves).zip(scales.iter_mut().zip(sums));
-        for (x, ((q, halves), (scale, sum))) in x.as_chunks::<BLOCK>().0.iter().zip(places) {
+    fn round(x: &[f32], q: &mut [[[i8; 16]; 2]], halves: &mut [[i16; 2]], offsets: &mut [[i32; 4]], scales: &mut [f32], sums: &mut [f32]) {
+        let places = q.iter_mut().zip(halves).zip(offsets).zip(scales.iter_mut().zip(sums));
+        for (x, (((q, halves), offsets), (scale, sum))) in x.as_chunks::<BLOCK>().0.iter().zip(places) {
             // Compared as bits, a NaN is larger than every number.
             let max = x.iter().map(|v| v.abs().to_bits()).fold(0, u32::max);
             *scale = f32::from_bits(max) / 127.0;
             let inverse = if *scale >= f32::MIN_POSITIVE { 1.0 / *scale } else { 0.0 };
             for (i, q) in q.as_flattened_mut().iter_mut().enumerate() {
                 *q = (x[i] * inverse + ROUND).to_bits() as i8;
+            }
+            for (i, offset) in offsets.iter_mut().enumerate() {
+                let sum: i32 = (4 * i..4 * i + 4).map(|i| i32::from(q[0][i]) + i32::from(q[1][i])).sum();
+                *offset = -128 * sum;
             }
             *halves = q.map(|q| q.iter().map(|q| i16::from(*q)).sum());
             *sum = *scale * f32::from(halves[0] + halves[1]);
@@ -101,6 +112,8 @@ pub struct Blocks<'a, const N: usize> {
     pub q: &'a [[[i8; 16]; 2]; N],
     /// As in [`Int8Row`].
     pub halves: &'a [[i16; 2]; N],
+    /// As in [`Int8Row`].
+    pub offsets: &'a [[i32; 4]; N],
     /// As in [`Int8Row`].
     pub scales: &'a [f32; N],
     /// As in [`Int8Row`].
@@ -180,7 +193,10 @@ impl<T: Products<BYTES, N>, const BYTES: usize, const N: usize> Work for Dot<'_,
                 rows[r] = &self.w[(ROWS * i + r).min(n - 1) * self.stride..];
             }
             let totals = group::<T, P, BYTES, N>(self.x, rows);
-            sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = total);
+            match sums.first_chunk_mut() {
+                Some(four) => *four = totals,
+                None => sums.copy_from_slice(&totals[..sums.len()]),
+            }
         }
     }
 }
@@ -190,10 +206,14 @@ fn group<T: Products<BYTES, N>, P: Path, const BYTES: usize, const N: usize>(
     x: Int8Row,
     rows: [&[u8]; ROWS],
 ) -> [f32; ROWS] {
-    let (q, halves) = (x.q.as_chunks::<N>().0, x.halves.as_chunks::<N>().0);
+    let (q, halves, offsets) =
+        (x.q.as_chunks::<N>().0, x.halves.as_chunks::<N>().0, x.offsets.as_chunks::<N>().0);
     let (scales, block_sums) = (x.scales.as_chunks::<N>().0, x.sums.as_chunks::<N>().0);
     let n = q.len();
-    assert!(halves.len() == n && scales.len() == n && block_sums.len() == n, "parts of one row");
+    assert!(
+        halves.len() == n && offsets.len() == n && scales.len() == n && block_sums.len() == n,
+        "parts of one row"
+    );
     let mut blocks: [&[[u8; BYTES]]; ROWS] = [&[]; ROWS];
     for r in 0..ROWS {
         blocks[r] = &rows[r][..n * BYTES].as_chunks().0[..n];
@@ -201,7 +221,13 @@ fn group<T: Products<BYTES, N>, P: Path, const BYTES: usize, const N: usize>(
     let mut sums = Sums::<P> { rows: P::splat(0.0), minima: P::no_scales() };
     for i in 0..n {
         path::prefetch::<P>(rows[0], i * ROWS * BYTES, ROWS * BYTES);
-        let x = Blocks { q: &q[i], halves: &halves[i], scales: &scales[i], sums: &block_sums[i] };
+        let x = Blocks {
+            q: &q[i],
+            halves: &halves[i],
+            offsets: &offsets[i],
+            scales: &scales[i],
+            sums: &block_sums[i],
+        };
         T::add(&mut sums, [&blocks[0][i], &blocks[1][i], &blocks[2][i], &blocks[3][i]], &x);
     }
     sums.totals()

@@ -25,13 +25,14 @@ impl Path for Avx2 {
             let shift = _mm_cvtsi32_si128(i32::from(shift));
             rows!(r => _mm_or_si128(a[r], _mm_sll_epi16(b[r], shift)))
         }
-        fn fifth(b: Self::Bytes, bits: [[u8; 2]; ROWS]) -> Self::Bytes {
+        fn fifth(b: Self::Bytes, shift: u8, bits: [[u8; 2]; ROWS]) -> Self::Bytes {
             let order = _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
             let bit = _mm_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+            let four = Self::bits(b, shift, 15);
             rows!(r => {
                 let own = _mm_shuffle_epi8(_mm_set1_epi16(i16::from_le_bytes(bits[r])), order);
                 let set = _mm_cmpeq_epi8(_mm_and_si128(own, bit), bit);
-                _mm_or_si128(b[r], _mm_and_si128(set, _mm_set1_epi8(16)))
+                _mm_or_si128(four[r], _mm_and_si128(set, _mm_set1_epi8(16)))
             })
         }
         fn look_up(table: &[i8; 16], b: Self::Bytes) -> Self::Bytes {
@@ -42,7 +43,7 @@ impl Path for Avx2 {
             let [a, b] = [Self::pairs(w[0], &x[0]), Self::pairs(w[1], &x[1])];
             rows!(r => _mm_madd_epi16(_mm_add_epi16(a[r], b[r]), _mm_set1_epi16(1)))
         }
-        fn signed(w: [Self::Bytes; 2], x: &[[i8; 16]; 2]) -> Self::Fours {
+        fn signed(w: [Self::Bytes; 2], x: &[[i8; 16]; 2], _offsets: &[i32; 4]) -> Self::Fours {
             let [a, b] = [signed_pairs(w[0], &x[0]), signed_pairs(w[1], &x[1])];
             let one = _mm_set1_epi16(1);
             rows!(r => _mm_add_epi32(_mm_madd_epi16(a[r], one), _mm_madd_epi16(b[r], one)))

@@ -29,20 +29,19 @@ impl Path for Avx512 {
         fn join(a: __m512i, b: __m512i, shift: u8) -> __m512i {
             _mm512_or_si512(a, _mm512_sll_epi16(b, _mm_cvtsi32_si128(i32::from(shift))))
         }
-        fn fifth(b: __m512i, bits: [[u8; 2]; ROWS]) -> __m512i {
+        fn fifth(b: __m512i, shift: u8, bits: [[u8; 2]; ROWS]) -> __m512i {
             let [w, x, y, z] = rows!(r => u64::from(u16::from_le_bytes(bits[r])));
-            _mm512_or_si512(b, _mm512_maskz_set1_epi8(w | x << 16 | (y | z << 16) << 32, 16))
+            let fifth = _mm512_maskz_set1_epi8(w | x << 16 | (y | z << 16) << 32, 16);
+            let shifted = _mm512_srl_epi16(b, _mm_cvtsi32_si128(i32::from(shift)));
+            // Shifted and 15, or the fifth.
+            _mm512_ternarylogic_epi32::<0b1110_1010>(shifted, _mm512_set1_epi8(15), fifth)
         }
         fn look_up(table: &[i8; 16], b: __m512i) -> __m512i { _mm512_shuffle_epi8(everywhere(table), b) }
-        fn unsigned(w: [__m512i; 2], x: &[[i8; 16]; 2]) -> __m512i {
-            let first = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w[0], everywhere(&x[0]));
-            _mm512_dpbusd_epi32(first, w[1], everywhere(&x[1]))
-        }
-        fn signed(w: [__m512i; 2], x: &[[i8; 16]; 2]) -> __m512i {
-            // w + 128 is unsigned, and 128 x is taken off again.
-            let offset = _mm512_set1_epi8(-128);
-            let unsigned = [_mm512_xor_si512(w[0], offset), _mm512_xor_si512(w[1], offset)];
-            _mm512_sub_epi32(Self::unsigned(unsigned, x), Self::unsigned([offset; 2], x))
+        fn unsigned(w: [__m512i; 2], x: &[[i8; 16]; 2]) -> __m512i { products(_mm512_setzero_si512(), w, x) }
+        fn signed(w: [__m512i; 2], x: &[[i8; 16]; 2], offsets: &[i32; 4]) -> __m512i {
+            // w + 128 is unsigned.
+            let top = _mm512_set1_epi8(-128);
+            products(everywhere(offsets), [_mm512_xor_si512(w[0], top), _mm512_xor_si512(w[1], top)], x)
         }
         fn pairs(w: __m512i, x: &[i8; 16]) -> __m512i { _mm512_maddubs_epi16(w, everywhere(x)) }
         fn widen(b: [[u8; 8]; ROWS]) -> __m512i {
@@ -143,6 +142,16 @@ fn everywhere<T, const N: usize>(x: &[T; N]) -> __m512i {
     const { assert!(size_of::<[T; N]>() == 16, "a row") };
     // SAFETY: as in `intrinsics!`.
     unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(x.as_ptr().cast())) }
+}
+
+/// Adds products of unsigned bytes with signed ones to `sums`.
+#[inline(always)]
+fn products(sums: __m512i, w: [__m512i; 2], x: &[[i8; 16]; 2]) -> __m512i {
+    // SAFETY: as in `intrinsics!`.
+    unsafe {
+        let first = _mm512_dpbusd_epi32(sums, w[0], everywhere(&x[0]));
+        _mm512_dpbusd_epi32(first, w[1], everywhere(&x[1]))
+    }
 }
 
 /// Eight numbers of two bytes of each row.

@@ -40,15 +40,16 @@ pub trait Path {
     /// The lowest bits of each byte of b, moved up by `shift` and joined with a: `a | b << shift`. What would be
     /// moved out of a byte must be zero.
     fn join(a: Self::Bytes, b: Self::Bytes, shift: u8) -> Self::Bytes;
-    /// Bytes below 16 with a fifth bit: bit i of a row's two bytes for its byte i.
-    fn fifth(b: Self::Bytes, bits: [[u8; 2]; ROWS]) -> Self::Bytes;
+    /// The four bits of each byte from `shift` on, and bit i of a row's two bytes as the fifth of its byte i.
+    fn fifth(b: Self::Bytes, shift: u8, bits: [[u8; 2]; ROWS]) -> Self::Bytes;
     /// The table's entry for each byte below 16.
     fn look_up(table: &[i8; 16], b: Self::Bytes) -> Self::Bytes;
     /// Products of 32 unsigned bytes a row, 16 and 16 of them, with signed ones, eight of them added. At most 63 each,
     /// so that two pairs fit into 16 bits.
     fn unsigned(w: [Self::Bytes; 2], x: &[[i8; 16]; 2]) -> Self::Fours;
-    /// Products of 32 signed bytes a row with signed ones, eight of them added; x is never -128.
-    fn signed(w: [Self::Bytes; 2], x: &[[i8; 16]; 2]) -> Self::Fours;
+    /// Products of 32 signed bytes a row with signed ones, eight of them added; x is never -128. `offsets` are -128 times
+    /// the sums of the same eight of x, for those who multiply w + 128.
+    fn signed(w: [Self::Bytes; 2], x: &[[i8; 16]; 2], offsets: &[i32; 4]) -> Self::Fours;
     /// Products of unsigned bytes with signed ones, added in pairs: no pair may leave 16 bits.
     fn pairs(w: Self::Bytes, x: &[i8; 16]) -> Self::Pairs;
     /// Signed bytes as they are.

@@ -44,8 +44,8 @@ impl Path for Plain {
         each(|r, i| a[r][i] | b[r][i] << shift)
     }
     #[inline(always)]
-    fn fifth(b: Self::Bytes, bits: [[u8; 2]; ROWS]) -> Self::Bytes {
-        each(|r, i| b[r][i] | (bits[r][i / 8] >> (i % 8) & 1) << 4)
+    fn fifth(b: Self::Bytes, shift: u8, bits: [[u8; 2]; ROWS]) -> Self::Bytes {
+        each(|r, i| b[r][i] >> shift & 15 | (bits[r][i / 8] >> (i % 8) & 1) << 4)
     }
     #[inline(always)]
     fn look_up(table: &[i8; 16], b: Self::Bytes) -> Self::Bytes {
@@ -58,7 +58,7 @@ impl Path for Plain {
         Self::multiply(each(|r, i| a[r][i] + b[r][i]), ones)
     }
     #[inline(always)]
-    fn signed(w: [Self::Bytes; 2], x: &[[i8; 16]; 2]) -> Self::Fours {
+    fn signed(w: [Self::Bytes; 2], x: &[[i8; 16]; 2], _: &[i32; 4]) -> Self::Fours {
         let product = |r: usize, h: usize, i: usize| i32::from(w[h][r][i] as i8) * i32::from(x[h][i]);
         each(|r, i| (4 * i..4 * i + 4).map(|i| product(r, 0, i) + product(r, 1, i)).sum())
     }

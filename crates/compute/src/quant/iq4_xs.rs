@@ -48,7 +48,10 @@ impl Products<136, 8> for Iq4Xs {
             let scales = P::mul(P::mul(d, s), P::load(array(x.scales, 4 * half)));
             for k in 0..4 {
                 let j = 4 * half + k;
-                sums.add(P::lane(scales, k), products::<P>(parts(blocks, 8 + 16 * j), &x.q[j]));
+                sums.add(
+                    P::lane(scales, k),
+                    products::<P>(parts(blocks, 8 + 16 * j), &x.q[j], &x.offsets[j]),
+                );
             }
         }
     }

@@ -34,8 +34,8 @@ pub(super) fn integers(high: &[u8; 4], low: &[u8; 16]) -> [u8; 32] {
 #[inline(always)]
 pub(super) fn unpack<P: Path>(high: [&[u8; 4]; 4], low: [&[u8; 16]; 4]) -> [P::Bytes; 2] {
     let q = P::bytes(low);
-    let first = P::fifth(P::bits(q, 0, 15), rows!(r => [high[r][0], high[r][1]]));
-    [first, P::fifth(P::bits(q, 4, 15), rows!(r => [high[r][2], high[r][3]]))]
+    let first = P::fifth(q, 0, rows!(r => [high[r][0], high[r][1]]));
+    [first, P::fifth(q, 4, rows!(r => [high[r][2], high[r][3]]))]
 }
 
 struct Q5_0;

@@ -26,7 +26,8 @@ struct Q8_0;
 impl Products<34, 1> for Q8_0 {
     #[inline(always)]
     fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 34]; 4], x: &Blocks<1>) {
-        let products = P::signed([P::bytes(parts(blocks, 2)), P::bytes(parts(blocks, 18))], &x.q[0]);
+        let products =
+            P::signed([P::bytes(parts(blocks, 2)), P::bytes(parts(blocks, 18))], &x.q[0], &x.offsets[0]);
         sums.add_block(P::scales(parts(blocks, 0)), x.scales[0], products);
     }
 }
