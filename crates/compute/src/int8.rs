@@ -4,13 +4,13 @@
 //! floats from left to right in four partial sums, on every path the same. Minima and offsets of a type (x = d q + m)
 //! are multiplied with the sum of a block's activations, so that the stored bits can stay unsigned.
 
+use std::marker::PhantomData;
+
 use crate::isa::{Isa, isa_fn};
-use crate::path::{self, Path};
+use crate::path::{self, Path, ROWS, Work};
 
 /// Elements of an activation block.
 pub const BLOCK: usize = 32;
-/// Stored rows that are multiplied side by side: their scales fill a vector, their chains of additions overlap.
-const ROWS: usize = 4;
 
 /// 1.5 * 2^23: a small number plus it is rounded to a whole one, whose two's complement ends the sum's bits.
 pub const ROUND: f32 = 12_582_912.0;
@@ -22,6 +22,7 @@ pub struct Int8Rows {
     blocks: usize,
     q: Vec<[[i8; 16]; 2]>,
     halves: Vec<[i16; 2]>,
+    offsets: Vec<[i32; 4]>,
     scales: Vec<f32>,
     sums: Vec<f32>,
 }
@@ -33,6 +34,9 @@ pub struct Int8Row<'a> {
     pub q: &'a [[[i8; 16]; 2]],
     /// The sum of q over each half of the block.
     pub halves: &'a [[i16; 2]],
+    /// -128 times the sum of each four of q in one half and the same four in the other: what multiplying weights + 128
+    /// as unsigned bytes adds too much.
+    pub offsets: &'a [[i32; 4]],
     /// max |x| / 127.
     pub scales: &'a [f32],
     /// scale times the sum of q.
@@ -47,6 +51,7 @@ impl Int8Rows {
         if n > self.q.len() {
             self.q.resize(n, [[0; 16]; 2]);
             self.halves.resize(n, [0; 2]);
+            self.offsets.resize(n, [0; 4]);
             self.scales.resize(n, 0.0);
             self.sums.resize(n, 0.0);
         }
@@ -61,6 +66,7 @@ impl Int8Rows {
             x,
             &mut self.q[places.clone()],
             &mut self.halves[places.clone()],
+            &mut self.offsets[places.clone()],
             &mut self.scales[places.clone()],
             &mut self.sums[places],
         );
@@ -72,6 +78,7 @@ impl Int8Rows {
         Int8Row {
             q: &self.q[places.clone()],
             halves: &self.halves[places.clone()],
+            offsets: &self.offsets[places.clone()],
             scales: &self.scales[places.clone()],
             sums: &self.sums[places],
         }
@@ -79,15 +86,19 @@ impl Int8Rows {
 }
 
 isa_fn! {
-    fn round(x: &[f32], q: &mut [[[i8; 16]; 2]], halves: &mut [[i16; 2]], scales: &mut [f32], sums: &mut [f32]) {
-        let places = q.iter_mut().zip(halves).zip(scales.iter_mut().zip(sums));
-        for (x, ((q, halves), (scale, sum))) in x.as_chunks::<BLOCK>().0.iter().zip(places) {
+    fn round(x: &[f32], q: &mut [[[i8; 16]; 2]], halves: &mut [[i16; 2]], offsets: &mut [[i32; 4]], scales: &mut [f32], sums: &mut [f32]) {
+        let places = q.iter_mut().zip(halves).zip(offsets).zip(scales.iter_mut().zip(sums));
+        for (x, (((q, halves), offsets), (scale, sum))) in x.as_chunks::<BLOCK>().0.iter().zip(places) {
             // Compared as bits, a NaN is larger than every number.
             let max = x.iter().map(|v| v.abs().to_bits()).fold(0, u32::max);
             *scale = f32::from_bits(max) / 127.0;
             let inverse = if *scale >= f32::MIN_POSITIVE { 1.0 / *scale } else { 0.0 };
             for (i, q) in q.as_flattened_mut().iter_mut().enumerate() {
                 *q = (x[i] * inverse + ROUND).to_bits() as i8;
+            }
+            for (i, offset) in offsets.iter_mut().enumerate() {
+                let sum: i32 = (4 * i..4 * i + 4).map(|i| i32::from(q[0][i]) + i32::from(q[1][i])).sum();
+                *offset = -128 * sum;
             }
             *halves = q.map(|q| q.iter().map(|q| i16::from(*q)).sum());
             *sum = *scale * f32::from(halves[0] + halves[1]);
@@ -101,6 +112,8 @@ pub struct Blocks<'a, const N: usize> {
     pub q: &'a [[[i8; 16]; 2]; N],
     /// As in [`Int8Row`].
     pub halves: &'a [[i16; 2]; N],
+    /// As in [`Int8Row`].
+    pub offsets: &'a [[i32; 4]; N],
     /// As in [`Int8Row`].
     pub scales: &'a [f32; N],
     /// As in [`Int8Row`].
@@ -118,41 +131,34 @@ pub trait Products<const BYTES: usize, const N: usize> {
 /// The dot products of rows so far.
 pub struct Sums<P: Path> {
     /// Four partial sums of each row.
-    pub rows: [P::Floats; ROWS],
+    pub rows: P::Floats,
     /// What the minima add to each row, for types that keep one scale a block.
-    pub minima: P::Floats,
+    pub minima: P::Scales,
 }
 
 impl<P: Path> Sums<P> {
-    /// Adds a vector of sums of products to a row: `scale * fours`.
+    /// Adds sums of products: `scale * fours`.
     #[inline(always)]
-    pub fn add(&mut self, row: usize, scale: P::Floats, fours: P::Fours) {
-        self.rows[row] = P::mul_add(scale, P::floats(fours), self.rows[row]);
+    pub fn add(&mut self, scale: P::Floats, fours: P::Fours) {
+        self.rows = P::mul_add(scale, P::floats(fours), self.rows);
+    }
+
+    /// Adds the sums of products of a block that has one scale a row.
+    #[inline(always)]
+    pub fn add_block(&mut self, scale: P::Scales, x_scale: f32, fours: P::Fours) {
+        self.add(P::spread(P::mul_scales(scale, x_scale)), fours);
+    }
+
+    /// Adds what a minimum of each row contributes to a block: itself times the sum of x.
+    #[inline(always)]
+    pub fn add_minima(&mut self, minima: P::Scales, x_sum: f32) {
+        self.minima = P::mul_add_scales(minima, x_sum, self.minima);
     }
 
     #[inline(always)]
     fn totals(&self) -> [f32; ROWS] {
-        let (rows, minima) = (self.rows.map(P::store), P::store(self.minima));
-        let mut totals = [0f32; ROWS];
-        for r in 0..ROWS {
-            let [a, b, c, d] = rows[r];
-            totals[r] = (a + c) + (b + d) + minima[r];
-        }
-        totals
+        P::store_scales(P::add_scales(P::totals(self.rows), self.minima))
     }
-}
-
-/// The products of 32 small unsigned integers, 16 and 16 of them, with a block; at most 63 each, so that two pairs
-/// fit into 16 bits.
-#[inline(always)]
-pub fn unsigned<P: Path>(low: P::Bytes, high: P::Bytes, q: &[[i8; 16]; 2]) -> P::Fours {
-    P::fours(P::add_pairs(P::pairs(low, &q[0]), P::pairs(high, &q[1])))
-}
-
-/// The products of 32 signed bytes, 16 and 16 of them, with a block.
-#[inline(always)]
-pub fn signed<P: Path>(low: P::Bytes, high: P::Bytes, q: &[[i8; 16]; 2]) -> P::Fours {
-    P::add_fours(P::fours(P::signed_pairs(low, &q[0])), P::fours(P::signed_pairs(high, &q[1])))
 }
 
 /// The dot product of x with each stored row, `stride` bytes apart: a codec's `dot`.
@@ -163,42 +169,35 @@ pub fn dot<T: Products<BYTES, N>, const BYTES: usize, const N: usize>(
     stride: usize,
     sums: &mut [f32],
 ) {
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma,f16c")]
-    fn on_avx2<T: Products<BYTES, N>, const BYTES: usize, const N: usize>(
-        x: Int8Row,
-        w: &[u8],
-        stride: usize,
-        sums: &mut [f32],
-    ) {
-        rows::<T, path::avx2::Avx2, BYTES, N>(x, w, stride, sums);
-    }
-    #[cfg(target_arch = "x86_64")]
-    if isa >= Isa::Avx2 {
-        // SAFETY: a backend with this path exists only where the machine has these features.
-        return unsafe { on_avx2::<T, BYTES, N>(x, w, stride, sums) };
-    }
-    rows::<T, path::Plain, BYTES, N>(x, w, stride, sums)
+    path::run(isa, Dot::<T, BYTES, N> { x, w, stride, sums, products: PhantomData });
 }
 
-/// Rows in groups. The last group is filled up with its last row, whose bits do not depend on its neighbours.
-#[inline(always)]
-fn rows<T: Products<BYTES, N>, P: Path, const BYTES: usize, const N: usize>(
-    x: Int8Row,
-    w: &[u8],
+/// The operands of [`dot`].
+struct Dot<'a, T, const BYTES: usize, const N: usize> {
+    x: Int8Row<'a>,
+    w: &'a [u8],
     stride: usize,
-    sums: &mut [f32],
-) {
-    let n = sums.len();
-    path::prefetch_first::<P>(w);
-    for first in (0..n).step_by(ROWS) {
-        let mut rows: [&[u8]; ROWS] = [&[]; ROWS];
-        for r in 0..ROWS {
-            rows[r] = &w[(first + r).min(n - 1) * stride..];
+    sums: &'a mut [f32],
+    products: PhantomData<T>,
+}
+
+impl<T: Products<BYTES, N>, const BYTES: usize, const N: usize> Work for Dot<'_, T, BYTES, N> {
+    /// Rows in groups. The last group is filled up with its last row, whose bits do not depend on its neighbours.
+    #[inline(always)]
+    fn run<P: Path>(self) {
+        let n = self.sums.len();
+        path::prefetch_first::<P>(self.w);
+        for (i, sums) in self.sums.chunks_mut(ROWS).enumerate() {
+            let mut rows: [&[u8]; ROWS] = [&[]; ROWS];
+            for r in 0..ROWS {
+                rows[r] = &self.w[(ROWS * i + r).min(n - 1) * self.stride..];
+            }
+            let totals = group::<T, P, BYTES, N>(self.x, rows);
+            match sums.first_chunk_mut() {
+                Some(four) => *four = totals,
+                None => sums.copy_from_slice(&totals[..sums.len()]),
+            }
         }
-        let totals = group::<T, P, BYTES, N>(x, rows);
-        let left = ROWS.min(n - first);
-        sums[first..first + left].copy_from_slice(&totals[..left]);
     }
 }
 
@@ -207,18 +206,28 @@ fn group<T: Products<BYTES, N>, P: Path, const BYTES: usize, const N: usize>(
     x: Int8Row,
     rows: [&[u8]; ROWS],
 ) -> [f32; ROWS] {
-    let (q, halves) = (x.q.as_chunks::<N>().0, x.halves.as_chunks::<N>().0);
+    let (q, halves, offsets) =
+        (x.q.as_chunks::<N>().0, x.halves.as_chunks::<N>().0, x.offsets.as_chunks::<N>().0);
     let (scales, block_sums) = (x.scales.as_chunks::<N>().0, x.sums.as_chunks::<N>().0);
     let n = q.len();
-    assert!(halves.len() == n && scales.len() == n && block_sums.len() == n, "parts of one row");
+    assert!(
+        halves.len() == n && offsets.len() == n && scales.len() == n && block_sums.len() == n,
+        "parts of one row"
+    );
     let mut blocks: [&[[u8; BYTES]]; ROWS] = [&[]; ROWS];
     for r in 0..ROWS {
         blocks[r] = &rows[r][..n * BYTES].as_chunks().0[..n];
     }
-    let mut sums = Sums::<P> { rows: [P::splat(0.0); ROWS], minima: P::splat(0.0) };
+    let mut sums = Sums::<P> { rows: P::splat(0.0), minima: P::no_scales() };
     for i in 0..n {
         path::prefetch::<P>(rows[0], i * ROWS * BYTES, ROWS * BYTES);
-        let x = Blocks { q: &q[i], halves: &halves[i], scales: &scales[i], sums: &block_sums[i] };
+        let x = Blocks {
+            q: &q[i],
+            halves: &halves[i],
+            offsets: &offsets[i],
+            scales: &scales[i],
+            sums: &block_sums[i],
+        };
         T::add(&mut sums, [&blocks[0][i], &blocks[1][i], &blocks[2][i], &blocks[3][i]], &x);
     }
     sums.totals()

@@ -29,7 +29,7 @@ struct F16;
 
 impl Stored<2> for F16 {
     #[inline(always)]
-    fn four<P: Path>(b: &[[u8; 2]; 4]) -> P::Floats {
+    fn eight<P: Path>(b: [&[[u8; 2]; 8]; 4]) -> [P::Floats; 2] {
         P::halves(b)
     }
 }

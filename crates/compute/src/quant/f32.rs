@@ -28,7 +28,7 @@ struct F32;
 
 impl Stored<4> for F32 {
     #[inline(always)]
-    fn four<P: Path>(b: &[[u8; 4]; 4]) -> P::Floats {
+    fn eight<P: Path>(b: [&[[u8; 4]; 8]; 4]) -> [P::Floats; 2] {
         P::singles(b)
     }
 }

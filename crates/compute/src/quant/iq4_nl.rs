@@ -3,7 +3,7 @@
 
 use planish_base::TypeId;
 
-use super::{Dot, Quant, array, half_at};
+use super::{Dot, Quant, array, half_at, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
 use crate::path::Path;
@@ -34,10 +34,10 @@ pub(super) fn values(d: f32, q: &[u8; 16], x: &mut [f32; 32]) {
 
 /// The products of 32 values with a block.
 #[inline(always)]
-pub(super) fn products<P: Path>(q: &[u8; 16], x: &[[i8; 16]; 2]) -> P::Fours {
+pub(super) fn products<P: Path>(q: [&[u8; 16]; 4], x: &[[i8; 16]; 2], offsets: &[i32; 4]) -> P::Fours {
     let q = P::bytes(q);
     let (low, high) = (P::bits(q, 0, 15), P::bits(q, 4, 15));
-    int8::signed::<P>(P::look_up(&VALUES, low), P::look_up(&VALUES, high), x)
+    P::signed([P::look_up(&VALUES, low), P::look_up(&VALUES, high)], x, offsets)
 }
 
 struct Iq4Nl;
@@ -45,9 +45,10 @@ struct Iq4Nl;
 impl Products<18, 1> for Iq4Nl {
     #[inline(always)]
     fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 18]; 4], x: &Blocks<1>) {
-        let scales = P::mul(P::scales(blocks.map(|b| [b[0], b[1]])), P::splat(x.scales[0]));
-        for (r, b) in blocks.into_iter().enumerate() {
-            sums.add(r, P::lane(scales, r), products::<P>(array(b, 2), &x.q[0]));
-        }
+        sums.add_block(
+            P::scales(parts(blocks, 0)),
+            x.scales[0],
+            products::<P>(parts(blocks, 2), &x.q[0], &x.offsets[0]),
+        );
     }
 }

@@ -24,6 +24,7 @@ use planish_base::{Error, Result, TypeId};
 
 use crate::int8::Int8Row;
 use crate::isa::Isa;
+use crate::path::rows;
 
 /// Decodes whole blocks; `dst.len()` elements.
 pub type Decode = fn(Isa, &[u8], &mut [f32]);
@@ -129,6 +130,12 @@ fn half_at(bytes: &[u8], at: usize) -> f32 {
 #[inline(always)]
 fn array<T, const N: usize>(block: &[T], at: usize) -> &[T; N] {
     block[at..].first_chunk().expect("a block holds its parts")
+}
+
+/// The same part of a block of each of four rows.
+#[inline(always)]
+fn parts<const BYTES: usize, const N: usize>(blocks: [&[u8; BYTES]; 4], at: usize) -> [&[u8; N]; 4] {
+    rows!(r => array(blocks[r], at))
 }
 
 /// The low halves of 16 bytes, then the high ones.

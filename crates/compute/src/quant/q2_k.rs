@@ -3,10 +3,10 @@
 
 use planish_base::TypeId;
 
-use super::{Dot, Quant, array, half_at};
+use super::{Dot, Quant, array, half_at, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
-use crate::path::Path;
+use crate::path::{Path, rows};
 
 pub const QUANT: Quant =
     Quant { id: TypeId::Q2_K, decode, encode: None, dot: Dot::Int8(int8::dot::<Q2K, 84, 8>) };
@@ -33,24 +33,23 @@ struct Q2K;
 impl Products<84, 8> for Q2K {
     #[inline(always)]
     fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 84]; 4], x: &Blocks<8>) {
-        for (r, b) in blocks.into_iter().enumerate() {
-            let (d, dmin) = (P::half([b[80], b[81]]), P::half([b[82], b[83]]));
-            for half in 0..2 {
-                let both = u64::from_le_bytes(*array(b, half * 8));
-                let s = P::widen(&(both & 0x0f0f_0f0f_0f0f_0f0f).to_le_bytes());
-                let m = P::widen(&(both >> 4 & 0x0f0f_0f0f_0f0f_0f0f).to_le_bytes());
-                let x_scales = P::load(array(x.scales, 4 * half));
-                let minima = P::multiply(m, P::load_pairs(array(x.halves, 4 * half)));
-                sums.add(r, P::mul(P::splat(-dmin), x_scales), minima);
-                let scales = P::mul(P::splat(d), x_scales);
-                for k in 0..4 {
-                    let mut fours = [P::zero(); 2];
-                    for i in 0..2 {
-                        let q = P::bits(P::bytes(array(b, 16 + half * 32 + 16 * i)), 2 * k as u8, 3);
-                        fours[i] = P::multiply(P::pairs(q, &x.q[half * 4 + k][i]), P::repeat(s, 2 * k + i));
-                    }
-                    sums.add(r, P::lane(scales, k), P::add_fours(fours[0], fours[1]));
+        let (d, dmin) = P::scale_pairs(parts(blocks, 80));
+        let (d, less) = (P::spread(d), P::spread(P::mul_scales(dmin, -1.0)));
+        for half in 0..2 {
+            let both = rows!(r => u64::from_le_bytes(*array(blocks[r], half * 8)));
+            let s = P::widen(rows!(r => (both[r] & 0x0f0f_0f0f_0f0f_0f0f).to_le_bytes()));
+            let m = P::widen(rows!(r => (both[r] >> 4 & 0x0f0f_0f0f_0f0f_0f0f).to_le_bytes()));
+            let x_scales = P::load(array(x.scales, 4 * half));
+            let minima = P::multiply(m, P::load_pairs(array(x.halves, 4 * half)));
+            sums.add(P::mul(less, x_scales), minima);
+            let scales = P::mul(d, x_scales);
+            for k in 0..4 {
+                let mut fours = [minima; 2];
+                for i in 0..2 {
+                    let q = P::bits(P::bytes(parts(blocks, 16 + half * 32 + 16 * i)), 2 * k as u8, 3);
+                    fours[i] = P::multiply(P::pairs(q, &x.q[half * 4 + k][i]), P::repeat(s, 2 * k + i));
                 }
+                sums.add(P::lane(scales, k), P::add_fours(fours[0], fours[1]));
             }
         }
     }

@@ -4,10 +4,10 @@
 
 use planish_base::TypeId;
 
-use super::{Dot, Quant, array, half_at};
+use super::{Dot, Quant, array, half_at, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
-use crate::path::Path;
+use crate::path::{Path, rows};
 
 pub const QUANT: Quant =
     Quant { id: TypeId::Q3_K, decode, encode: None, dot: Dot::Int8(int8::dot::<Q3K, 110, 8>) };
@@ -47,24 +47,22 @@ struct Q3K;
 impl Products<110, 8> for Q3K {
     #[inline(always)]
     fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 110]; 4], x: &Blocks<8>) {
-        for (r, b) in blocks.into_iter().enumerate() {
-            let d = P::splat(P::half([b[108], b[109]]));
-            let s = scales(array(b, 96));
-            for half in 0..2 {
-                let s = P::widen(&s[half]);
-                let scales = P::mul(d, P::load(array(x.scales, 4 * half)));
-                let offsets = P::multiply(s, P::load_pairs(array(x.halves, 4 * half)));
-                sums.add(r, P::mul(scales, P::splat(-4.0)), offsets);
-                for k in 0..4 {
-                    let mut fours = [P::zero(); 2];
-                    for i in 0..2 {
-                        let two = P::bits(P::bytes(array(b, 32 + half * 32 + 16 * i)), 2 * k as u8, 3);
-                        let third = P::bits(P::bytes(array(b, 16 * i)), (half * 4 + k) as u8, 1);
-                        let pairs = P::pairs(P::join(two, third, 2), &x.q[half * 4 + k][i]);
-                        fours[i] = P::multiply(pairs, P::repeat(s, 2 * k + i));
-                    }
-                    sums.add(r, P::lane(scales, k), P::add_fours(fours[0], fours[1]));
+        let d = P::spread(P::scales(parts(blocks, 108)));
+        let s = rows!(r => scales(array(blocks[r], 96)));
+        for half in 0..2 {
+            let s = P::widen(rows!(r => s[r][half]));
+            let scales = P::mul(d, P::load(array(x.scales, 4 * half)));
+            let offsets = P::multiply(s, P::load_pairs(array(x.halves, 4 * half)));
+            sums.add(P::mul(scales, P::splat(-4.0)), offsets);
+            for k in 0..4 {
+                let mut fours = [offsets; 2];
+                for i in 0..2 {
+                    let two = P::bits(P::bytes(parts(blocks, 32 + half * 32 + 16 * i)), 2 * k as u8, 3);
+                    let third = P::bits(P::bytes(parts(blocks, 16 * i)), (half * 4 + k) as u8, 1);
+                    let pairs = P::pairs(P::join(two, third, 2), &x.q[half * 4 + k][i]);
+                    fours[i] = P::multiply(pairs, P::repeat(s, 2 * k + i));
                 }
+                sums.add(P::lane(scales, k), P::add_fours(fours[0], fours[1]));
             }
         }
     }

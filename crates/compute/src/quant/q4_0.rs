@@ -3,7 +3,7 @@
 
 use planish_base::TypeId;
 
-use super::{Dot, Quant, array, half_at, nibbles};
+use super::{Dot, Quant, array, half_at, nibbles, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
 use crate::path::Path;
@@ -25,13 +25,10 @@ struct Q4_0;
 impl Products<18, 1> for Q4_0 {
     #[inline(always)]
     fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 18]; 4], x: &Blocks<1>) {
-        let d = P::scales(blocks.map(|b| [b[0], b[1]]));
-        let scales = P::mul(d, P::splat(x.scales[0]));
-        for (r, b) in blocks.into_iter().enumerate() {
-            let q = P::bytes(array(b, 2));
-            let products = int8::unsigned::<P>(P::bits(q, 0, 15), P::bits(q, 4, 15), &x.q[0]);
-            sums.add(r, P::lane(scales, r), products);
-        }
-        sums.minima = P::mul_add(d, P::splat(-8.0 * x.sums[0]), sums.minima);
+        let d = P::scales(parts(blocks, 0));
+        let q = P::bytes(parts(blocks, 2));
+        let products = P::unsigned([P::bits(q, 0, 15), P::bits(q, 4, 15)], &x.q[0]);
+        sums.add_block(d, x.scales[0], products);
+        sums.add_minima(d, -8.0 * x.sums[0]);
     }
 }

@@ -3,7 +3,7 @@
 
 use planish_base::TypeId;
 
-use super::{Dot, Quant, array, half_at, nibbles};
+use super::{Dot, Quant, array, half_at, nibbles, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
 use crate::path::Path;
@@ -25,13 +25,10 @@ struct Q4_1;
 impl Products<20, 1> for Q4_1 {
     #[inline(always)]
     fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 20]; 4], x: &Blocks<1>) {
-        let (d, m) = P::scale_pairs(blocks.map(|b| *array(b, 0)));
-        let scales = P::mul(d, P::splat(x.scales[0]));
-        for (r, b) in blocks.into_iter().enumerate() {
-            let q = P::bytes(array(b, 4));
-            let products = int8::unsigned::<P>(P::bits(q, 0, 15), P::bits(q, 4, 15), &x.q[0]);
-            sums.add(r, P::lane(scales, r), products);
-        }
-        sums.minima = P::mul_add(m, P::splat(x.sums[0]), sums.minima);
+        let (d, m) = P::scale_pairs(parts(blocks, 0));
+        let q = P::bytes(parts(blocks, 4));
+        let products = P::unsigned([P::bits(q, 0, 15), P::bits(q, 4, 15)], &x.q[0]);
+        sums.add_block(d, x.scales[0], products);
+        sums.add_minima(m, x.sums[0]);
     }
 }

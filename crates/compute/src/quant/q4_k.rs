@@ -3,7 +3,7 @@
 
 use planish_base::TypeId;
 
-use super::{Dot, Quant, array, half_at};
+use super::{Dot, Quant, array, half_at, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
 use crate::path::Path;
@@ -44,15 +44,13 @@ struct Q4K;
 impl Products<144, 8> for Q4K {
     #[inline(always)]
     fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 144]; 4], x: &Blocks<8>) {
-        for (r, b) in blocks.into_iter().enumerate() {
-            let scales = scale_minimum::<P>(sums, r, array(b, 0), x);
-            for pair in 0..4 {
-                let [a, c] = [P::bytes(array(b, 16 + pair * 32)), P::bytes(array(b, 32 + pair * 32))];
-                for half in 0..2 {
-                    let (j, shift) = (2 * pair + half, 4 * half as u8);
-                    let products = int8::unsigned::<P>(P::bits(a, shift, 15), P::bits(c, shift, 15), &x.q[j]);
-                    sums.add(r, P::lane(scales[j / 4], j % 4), products);
-                }
+        let scales = scale_minimum::<P>(sums, parts(blocks, 0), x);
+        for pair in 0..4 {
+            let [a, c] = [P::bytes(parts(blocks, 16 + pair * 32)), P::bytes(parts(blocks, 32 + pair * 32))];
+            for half in 0..2 {
+                let (j, shift) = (2 * pair + half, 4 * half as u8);
+                let products = P::unsigned([P::bits(a, shift, 15), P::bits(c, shift, 15)], &x.q[j]);
+                sums.add(P::lane(scales[j / 4], j % 4), products);
             }
         }
     }
@@ -63,18 +61,22 @@ impl Products<144, 8> for Q4K {
 #[inline(always)]
 pub(super) fn scale_minimum<P: Path>(
     sums: &mut Sums<P>,
-    row: usize,
-    b: &[u8; 16],
+    blocks: [&[u8; 16]; 4],
     x: &Blocks<8>,
 ) -> [P::Floats; 2] {
-    let (d, dmin) = P::scale_pairs([*array(b, 0); 4]);
-    let (scales, minima) = scales_minima(array(b, 4));
-    let less = P::mul(dmin, P::splat(-1.0));
-    let mut out = [d; 2];
+    let (d, dmin) = P::scale_pairs(parts(blocks, 0));
+    let (d, less) = (P::spread(d), P::spread(P::mul_scales(dmin, -1.0)));
+    // As in `scales_minima`; the upper two bits are joined as floats.
+    let b = P::bytes(blocks);
+    let (six, low, high, two) = (P::bits(b, 0, 63), P::bits(b, 0, 15), P::bits(b, 4, 15), P::bits(b, 6, 3));
+    let join = P::splat(16.0);
+    let scales = [P::small(six, 1), P::mul_add(P::small(two, 1), join, P::small(low, 3))];
+    let minima = [P::small(six, 2), P::mul_add(P::small(two, 2), join, P::small(high, 3))];
+    let mut out = scales;
     for i in 0..2 {
-        let m = P::mul(less, P::small(minima[i]));
-        sums.rows[row] = P::mul_add(m, P::load(array(x.sums, 4 * i)), sums.rows[row]);
-        out[i] = P::mul(P::mul(d, P::small(scales[i])), P::load(array(x.scales, 4 * i)));
+        let m = P::mul(less, minima[i]);
+        sums.rows = P::mul_add(m, P::load(array(x.sums, 4 * i)), sums.rows);
+        out[i] = P::mul(P::mul(d, scales[i]), P::load(array(x.scales, 4 * i)));
     }
     out
 }

@@ -3,10 +3,10 @@
 
 use planish_base::TypeId;
 
-use super::{Dot, Quant, array, half_at, nibbles};
+use super::{Dot, Quant, array, half_at, nibbles, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
-use crate::path::Path;
+use crate::path::{Path, rows};
 
 pub const QUANT: Quant =
     Quant { id: TypeId::Q5_0, decode, encode: None, dot: Dot::Int8(int8::dot::<Q5_0, 22, 1>) };
@@ -32,10 +32,10 @@ pub(super) fn integers(high: &[u8; 4], low: &[u8; 16]) -> [u8; 32] {
 
 /// The integers as vectors.
 #[inline(always)]
-pub(super) fn unpack<P: Path>(high: &[u8; 4], low: &[u8; 16]) -> (P::Bytes, P::Bytes) {
+pub(super) fn unpack<P: Path>(high: [&[u8; 4]; 4], low: [&[u8; 16]; 4]) -> [P::Bytes; 2] {
     let q = P::bytes(low);
-    let first = P::join(P::bits(q, 0, 15), P::spread([high[0], high[1]]), 4);
-    (first, P::join(P::bits(q, 4, 15), P::spread([high[2], high[3]]), 4))
+    let first = P::fifth(q, 0, rows!(r => [high[r][0], high[r][1]]));
+    [first, P::fifth(q, 4, rows!(r => [high[r][2], high[r][3]]))]
 }
 
 struct Q5_0;
@@ -43,12 +43,8 @@ struct Q5_0;
 impl Products<22, 1> for Q5_0 {
     #[inline(always)]
     fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 22]; 4], x: &Blocks<1>) {
-        let d = P::scales(blocks.map(|b| [b[0], b[1]]));
-        let scales = P::mul(d, P::splat(x.scales[0]));
-        for (r, b) in blocks.into_iter().enumerate() {
-            let (first, second) = unpack::<P>(array(b, 2), array(b, 6));
-            sums.add(r, P::lane(scales, r), int8::unsigned::<P>(first, second, &x.q[0]));
-        }
-        sums.minima = P::mul_add(d, P::splat(-16.0 * x.sums[0]), sums.minima);
+        let d = P::scales(parts(blocks, 0));
+        sums.add_block(d, x.scales[0], P::unsigned(unpack::<P>(parts(blocks, 2), parts(blocks, 6)), &x.q[0]));
+        sums.add_minima(d, -16.0 * x.sums[0]);
     }
 }

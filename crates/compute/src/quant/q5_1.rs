@@ -4,7 +4,7 @@
 use planish_base::TypeId;
 
 use super::q5_0::{integers, unpack};
-use super::{Dot, Quant, array, half_at};
+use super::{Dot, Quant, array, half_at, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
 use crate::path::Path;
@@ -28,12 +28,8 @@ struct Q5_1;
 impl Products<24, 1> for Q5_1 {
     #[inline(always)]
     fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 24]; 4], x: &Blocks<1>) {
-        let (d, m) = P::scale_pairs(blocks.map(|b| *array(b, 0)));
-        let scales = P::mul(d, P::splat(x.scales[0]));
-        for (r, b) in blocks.into_iter().enumerate() {
-            let (first, second) = unpack::<P>(array(b, 4), array(b, 8));
-            sums.add(r, P::lane(scales, r), int8::unsigned::<P>(first, second, &x.q[0]));
-        }
-        sums.minima = P::mul_add(m, P::splat(x.sums[0]), sums.minima);
+        let (d, m) = P::scale_pairs(parts(blocks, 0));
+        sums.add_block(d, x.scales[0], P::unsigned(unpack::<P>(parts(blocks, 4), parts(blocks, 8)), &x.q[0]));
+        sums.add_minima(m, x.sums[0]);
     }
 }

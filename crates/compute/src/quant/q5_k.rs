@@ -5,7 +5,7 @@
 use planish_base::TypeId;
 
 use super::q4_k::{scale_minimum, scales_minima};
-use super::{Dot, Quant, array, half_at};
+use super::{Dot, Quant, array, half_at, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
 use crate::path::Path;
@@ -36,18 +36,15 @@ struct Q5K;
 impl Products<176, 8> for Q5K {
     #[inline(always)]
     fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 176]; 4], x: &Blocks<8>) {
-        for (r, b) in blocks.into_iter().enumerate() {
-            let scales = scale_minimum::<P>(sums, r, array(b, 0), x);
-            let fifth = [P::bytes(array(b, 16)), P::bytes(array(b, 32))];
-            for pair in 0..4 {
-                let q = [P::bytes(array(b, 48 + pair * 32)), P::bytes(array(b, 64 + pair * 32))];
-                for half in 0..2 {
-                    let (j, shift) = (2 * pair + half, 4 * half as u8);
-                    let low = P::join(P::bits(q[0], shift, 15), P::bits(fifth[0], j as u8, 1), 4);
-                    let high = P::join(P::bits(q[1], shift, 15), P::bits(fifth[1], j as u8, 1), 4);
-                    let products = int8::unsigned::<P>(low, high, &x.q[j]);
-                    sums.add(r, P::lane(scales[j / 4], j % 4), products);
-                }
+        let scales = scale_minimum::<P>(sums, parts(blocks, 0), x);
+        let fifth = [P::bytes(parts(blocks, 16)), P::bytes(parts(blocks, 32))];
+        for pair in 0..4 {
+            let q = [P::bytes(parts(blocks, 48 + pair * 32)), P::bytes(parts(blocks, 64 + pair * 32))];
+            for half in 0..2 {
+                let (j, shift) = (2 * pair + half, 4 * half as u8);
+                let low = P::join(P::bits(q[0], shift, 15), P::bits(fifth[0], j as u8, 1), 4);
+                let high = P::join(P::bits(q[1], shift, 15), P::bits(fifth[1], j as u8, 1), 4);
+                sums.add(P::lane(scales[j / 4], j % 4), P::unsigned([low, high], &x.q[j]));
             }
         }
     }

@@ -3,10 +3,10 @@
 
 use planish_base::TypeId;
 
-use super::{Dot, Quant, array, half_at};
+use super::{Dot, Quant, array, half_at, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
-use crate::path::Path;
+use crate::path::{Path, rows};
 
 pub const QUANT: Quant =
     Quant { id: TypeId::Q6_K, decode, encode: None, dot: Dot::Int8(int8::dot::<Q6K, 210, 8>) };
@@ -37,26 +37,24 @@ struct Q6K;
 impl Products<210, 8> for Q6K {
     #[inline(always)]
     fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 210]; 4], x: &Blocks<8>) {
-        for (r, b) in blocks.into_iter().enumerate() {
-            let d = P::splat(P::half([b[208], b[209]]));
-            for half in 0..2 {
-                let s = P::widen(array(b, 192 + half * 8));
-                let scales = P::mul(d, P::load(array(x.scales, 4 * half)));
-                // The offset of 32: at most 2 * 128 * 16 * 127 a block, times 32 still exact as a float.
-                let sums_of_x = P::load_pairs(array(x.halves, 4 * half));
-                sums.add(r, P::mul(scales, P::splat(-32.0)), P::multiply(s, sums_of_x));
-                for k in 0..4 {
-                    let (low, high) = (half * 64 + k % 2 * 32, 128 + half * 32);
-                    // At most 63: s times a pair, four of them, is below 2^23.
-                    let mut fours = [P::zero(); 2];
-                    for i in 0..2 {
-                        let four = P::bits(P::bytes(array(b, low + 16 * i)), (k / 2 * 4) as u8, 15);
-                        let two = P::bits(P::bytes(array(b, high + 16 * i)), 2 * k as u8, 3);
-                        let pairs = P::pairs(P::join(four, two, 4), &x.q[half * 4 + k][i]);
-                        fours[i] = P::multiply(pairs, P::repeat(s, 2 * k + i));
-                    }
-                    sums.add(r, P::lane(scales, k), P::add_fours(fours[0], fours[1]));
+        let d = P::spread(P::scales(parts(blocks, 208)));
+        for half in 0..2 {
+            let s = P::widen(rows!(r => *array(blocks[r], 192 + half * 8)));
+            let scales = P::mul(d, P::load(array(x.scales, 4 * half)));
+            // The offset of 32: at most 2 * 128 * 16 * 127 a block, times 32 still exact as a float.
+            let offsets = P::multiply(s, P::load_pairs(array(x.halves, 4 * half)));
+            sums.add(P::mul(scales, P::splat(-32.0)), offsets);
+            for k in 0..4 {
+                let (low, high) = (half * 64 + k % 2 * 32, 128 + half * 32);
+                // At most 63: s times a pair, four of them, is below 2^23.
+                let mut fours = [offsets; 2];
+                for i in 0..2 {
+                    let four = P::bits(P::bytes(parts(blocks, low + 16 * i)), (k / 2 * 4) as u8, 15);
+                    let two = P::bits(P::bytes(parts(blocks, high + 16 * i)), 2 * k as u8, 3);
+                    let pairs = P::pairs(P::join(four, two, 4), &x.q[half * 4 + k][i]);
+                    fours[i] = P::multiply(pairs, P::repeat(s, 2 * k + i));
                 }
+                sums.add(P::lane(scales, k), P::add_fours(fours[0], fours[1]));
             }
         }
     }

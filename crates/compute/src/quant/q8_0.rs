@@ -2,7 +2,7 @@
 
 use planish_base::TypeId;
 
-use super::{Dot, Quant, array, half_at};
+use super::{Dot, Quant, half_at, parts};
 use crate::int8::{self, Blocks, Products, Sums};
 use crate::isa::isa_fn;
 use crate::path::Path;
@@ -26,11 +26,9 @@ struct Q8_0;
 impl Products<34, 1> for Q8_0 {
     #[inline(always)]
     fn add<P: Path>(sums: &mut Sums<P>, blocks: [&[u8; 34]; 4], x: &Blocks<1>) {
-        let scales = P::mul(P::scales(blocks.map(|b| [b[0], b[1]])), P::splat(x.scales[0]));
-        for (r, b) in blocks.into_iter().enumerate() {
-            let products = int8::signed::<P>(P::bytes(array(b, 2)), P::bytes(array(b, 18)), &x.q[0]);
-            sums.add(r, P::lane(scales, r), products);
-        }
+        let products =
+            P::signed([P::bytes(parts(blocks, 2)), P::bytes(parts(blocks, 18))], &x.q[0], &x.offsets[0]);
+        sums.add_block(P::scales(parts(blocks, 0)), x.scales[0], products);
     }
 }
 
