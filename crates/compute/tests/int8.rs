@@ -9,6 +9,7 @@ struct Block {
     scale: f32,
     sum: f32,
     halves: [i16; 2],
+    offsets: [i32; 4],
     q: [[i8; 16]; 2],
 }
 
@@ -17,7 +18,13 @@ fn round(isa: Isa, x: &[f32]) -> Vec<Block> {
     rows.reserve(2, x.len());
     rows.round(isa, 1, x);
     let row = rows.row(1);
-    let block = |i| Block { scale: row.scales[i], sum: row.sums[i], halves: row.halves[i], q: row.q[i] };
+    let block = |i| Block {
+        scale: row.scales[i],
+        sum: row.sums[i],
+        halves: row.halves[i],
+        offsets: row.offsets[i],
+        q: row.q[i],
+    };
     (0..x.len() / BLOCK).map(block).collect()
 }
 
@@ -39,6 +46,10 @@ fn an_activation_is_off_by_half_a_step_at_most() {
             assert_eq!(block.scale, largest / 127.0);
             let halves = block.q.map(|q| q.iter().map(|q| i16::from(*q)).sum::<i16>());
             assert_eq!(block.halves, halves);
+            let fours = block
+                .q
+                .map(|q| [0, 1, 2, 3].map(|i| q[4 * i..][..4].iter().map(|q| i32::from(*q)).sum::<i32>()));
+            assert_eq!(block.offsets, [0, 1, 2, 3].map(|i| -128 * (fours[0][i] + fours[1][i])));
             assert_eq!(block.sum, block.scale * f32::from(halves[0] + halves[1]));
             let q = block.q.as_flattened();
             assert_eq!(q.iter().map(|q| q.abs()).max(), Some(127));

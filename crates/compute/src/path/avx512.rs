@@ -37,18 +37,22 @@ impl Path for Avx512 {
             _mm512_ternarylogic_epi32::<0b1110_1010>(shifted, _mm512_set1_epi8(15), fifth)
         }
         fn look_up(table: &[i8; 16], b: __m512i) -> __m512i { _mm512_shuffle_epi8(everywhere(table), b) }
-        fn unsigned(w: [__m512i; 2], x: &[[i8; 16]; 2]) -> __m512i { products(_mm512_setzero_si512(), w, x) }
+        fn unsigned(w: [__m512i; 2], x: &[[i8; 16]; 2]) -> __m512i {
+            let zero = _mm512_setzero_si512();
+            let first = _mm512_dpbusd_epi32(zero, w[0], everywhere(&x[0]));
+            _mm512_dpbusd_epi32(first, w[1], everywhere(&x[1]))
+        }
         fn signed(w: [__m512i; 2], x: &[[i8; 16]; 2], offsets: &[i32; 4]) -> __m512i {
             // w + 128 is unsigned.
             let top = _mm512_set1_epi8(-128);
-            products(everywhere(offsets), [_mm512_xor_si512(w[0], top), _mm512_xor_si512(w[1], top)], x)
+            let first = _mm512_dpbusd_epi32(everywhere(offsets), _mm512_xor_si512(w[0], top), everywhere(&x[0]));
+            _mm512_dpbusd_epi32(first, _mm512_xor_si512(w[1], top), everywhere(&x[1]))
         }
         fn pairs(w: __m512i, x: &[i8; 16]) -> __m512i { _mm512_maddubs_epi16(w, everywhere(x)) }
         fn widen(b: [[u8; 8]; ROWS]) -> __m512i {
             let [a, b, c, d] = rows!(r => i64::from_le_bytes(b[r]));
             _mm512_cvtepi8_epi16(_mm256_setr_epi64x(a, b, c, d))
         }
-        fn load_pairs(x: &[[i16; 2]; 4]) -> __m512i { everywhere(x) }
         fn repeat(a: __m512i, i: usize) -> __m512i {
             let low = 2 * i as i16;
             _mm512_shuffle_epi8(a, _mm512_set1_epi16(low | (low + 1) << 8))
@@ -101,6 +105,11 @@ impl Path for Avx512 {
     }
 
     #[inline(always)]
+    fn load_pairs(x: &[[i16; 2]; 4]) -> __m512i {
+        everywhere(x)
+    }
+
+    #[inline(always)]
     fn scale_pairs(bits: [&[u8; 4]; ROWS]) -> (__m128, __m128) {
         Avx2::scale_pairs(bits)
     }
@@ -142,16 +151,6 @@ fn everywhere<T, const N: usize>(x: &[T; N]) -> __m512i {
     const { assert!(size_of::<[T; N]>() == 16, "a row") };
     // SAFETY: as in `intrinsics!`.
     unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(x.as_ptr().cast())) }
-}
-
-/// Adds products of unsigned bytes with signed ones to `sums`.
-#[inline(always)]
-fn products(sums: __m512i, w: [__m512i; 2], x: &[[i8; 16]; 2]) -> __m512i {
-    // SAFETY: as in `intrinsics!`.
-    unsafe {
-        let first = _mm512_dpbusd_epi32(sums, w[0], everywhere(&x[0]));
-        _mm512_dpbusd_epi32(first, w[1], everywhere(&x[1]))
-    }
 }
 
 /// Eight numbers of two bytes of each row.

@@ -26,7 +26,7 @@ isa_fn! {
 #[inline(always)]
 pub(super) fn integers(high: &[u8; 4], low: &[u8; 16]) -> [u8; 32] {
     let (high, mut q) = (u32::from_le_bytes(*high), [0; 32]);
-    nibbles(low, |i, four| q[i] = four | (high >> i & 1) as u8 * 16);
+    nibbles(low, |i, four| q[i] = four | ((high >> i & 1) as u8 * 16));
     q
 }
 

@@ -8,7 +8,9 @@ use crate::cpu::Cx;
 use crate::cpu::memory::RowsMut;
 use crate::quant::Dot;
 
-/// Multiplications that are worth a task of their own.
+/// Multiplications that are worth another worker.
+const SHARE: usize = 32_768;
+/// Multiplications that are worth a task of their own where every worker has one.
 const TASK: usize = 131_072;
 /// Tasks a worker of a large product: a late worker is helped out, but few tasks begin, each with memory that nobody
 /// asked for ahead.
@@ -43,9 +45,8 @@ pub fn dot(cx: &mut Cx, call: &MatMul, b: &Operand, c: RowsMut<f32>) {
     });
 }
 
-/// As many tasks for each worker, so that all end together.
+/// As many tasks for each worker, so that all end together; fewer for a product that is too small for all workers.
 fn tasks(multiplications: usize, threads: usize) -> usize {
-    let each = (multiplications / (TASK * threads)).min(MOST_TASKS);
-    // A product that is too small for all workers gets a task for each that it can feed.
-    if each > 0 { each * threads } else { multiplications.div_ceil(TASK).max(1) }
+    let each = (multiplications / (TASK * threads)).clamp(1, MOST_TASKS);
+    (each * threads).min(multiplications.div_ceil(SHARE)).max(1)
 }
