@@ -144,7 +144,8 @@ fn slice(len: usize, panel: usize, i: usize, count: usize) -> Range<usize> {
 
 /// How much of k a packed block takes: equal parts, since each of them reads and writes c once, of whole blocks.
 fn depth(k: usize, most: usize) -> usize {
-    k.div_ceil(k.div_ceil(most).max(1)).next_multiple_of(BLOCK).min(most)
+    let parts = k.div_ceil(most).max(1);
+    k.div_ceil(parts).next_multiple_of(BLOCK).clamp(BLOCK, most)
 }
 
 fn rectangle<K: Kernel>(job: &Job, rows: Range<usize>, cols: Range<usize>, scratch: &mut Scratch) {
