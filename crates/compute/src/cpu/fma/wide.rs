@@ -159,7 +159,7 @@ unsafe fn sums<W: Word, const V: usize, const M: usize>(words: usize, a: Side, b
             for v in 0..V {
                 row[v] = _mm512_loadu_ps(b_p.add(v * LANES));
                 // A panel of b is as large as the first cache.
-                _mm_prefetch::<_MM_HINT_T0>(b_p.wrapping_add((8 * V + v) * LANES).cast());
+                _mm_prefetch::<_MM_HINT_T0>(b_p.wrapping_add(8 * b.k + v * LANES).cast());
             }
             for i in 0..M {
                 let x = _mm512_set1_ps(*a_p.add(i * a.outer));

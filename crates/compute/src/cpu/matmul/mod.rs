@@ -29,6 +29,8 @@ const KC: usize = 384;
 const A_PANELS: usize = 16;
 /// Columns of a packed block of b.
 const NC: usize = 384;
+/// With so many rows of a, packing a column costs as much as multiplying with it.
+const FEW_ROWS: usize = 32;
 /// Elements of a block of the types that are most in use.
 const BLOCK: usize = 32;
 
@@ -42,7 +44,7 @@ pub fn matmul(cx: &mut Cx, call: &MatMul) {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => packed::<micro::Avx2>(cx, call, a, b, c),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 | Isa::Avx512Bf16 if b.outer <= micro::Avx512Thin::NR => {
+            Isa::Avx512 | Isa::Avx512Bf16 if b.outer <= micro::Avx512Thin::NR && a.along == Along::K => {
                 packed::<micro::Avx512Thin>(cx, call, a, b, c);
             }
             #[cfg(target_arch = "x86_64")]
@@ -159,7 +161,9 @@ fn rectangle<K: Kernel>(job: &Job, rows: Range<usize>, cols: Range<usize>, scrat
         let nc = jc..cols.end.min(jc + NC);
         for pc in (0..job.a.k).step_by(depth) {
             let kc = pc..job.a.k.min(pc + depth);
-            let b = pack::pack::<K::Format>(job.isa, &job.b, nc.clone(), kc.clone(), K::NR, b_pack, temp);
+            let b = direct_columns::<K>(&job.b, nc.clone(), kc.clone(), rows.len()).unwrap_or_else(|| {
+                pack::pack::<K::Format>(job.isa, &job.b, nc.clone(), kc.clone(), K::NR, b_pack, temp)
+            });
             // The first block of k decides about the old content, later ones add.
             let store = if pc == 0 { job.store } else { Store::Accumulate };
             for ic in rows.clone().step_by(mc) {
@@ -188,6 +192,19 @@ fn direct<K: Kernel>(op: &Operand, rows: Range<usize>, k: Range<usize>) -> Optio
     let first = floats[rows.start * stride..].get(k.start..)?;
     let panels = Panels { first: Side { p: first.as_ptr(), outer: stride, k: 1 }, panel: K::MR * stride };
     (n > 0).then_some((panels, rows.start..rows.start + n))
+}
+
+/// Whole panels of columns that need not be packed: where few rows of a use them, they are read where they are.
+fn direct_columns<K: Kernel>(
+    op: &Operand,
+    cols: Range<usize>,
+    k: Range<usize>,
+    rows: usize,
+) -> Option<Panels> {
+    let worth = K::Format::PLAIN && rows <= FEW_ROWS && cols.len().is_multiple_of(K::NR);
+    let (floats, stride) = op.floats().filter(|_| worth && op.along == Along::Outer)?;
+    let first = floats[k.start * stride..].get(cols.start..)?;
+    Some(Panels { first: Side { p: first.as_ptr(), outer: 1, k: stride }, panel: K::NR })
 }
 
 fn block<K: Kernel>(
