@@ -34,8 +34,8 @@ pub struct ModelFlags {
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
 
-    /// What matrices are multiplied as, but for decoding; auto is bf16 where the machine multiplies it faster; for
-    /// prompts alone also integers of 15 bits [default: auto to generate, else f32]
+    /// What matrices are multiplied as, but for decoding; auto is bf16, or for prompts 14-bit integers, where the
+    /// machine multiplies them faster [default: auto to generate, else f32]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Precision::NAMES))]
     pub precision: Option<String>,
 }

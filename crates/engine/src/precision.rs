@@ -13,7 +13,7 @@ pub enum Precision {
     F32,
     /// Operands are rounded to bf16.
     Bf16,
-    /// Operands are rounded to integers of 14 bits and a sign, with a scale for every 32: prompts only.
+    /// Operands are rounded to integers of 14 bits, with a scale for every 32: prompts only.
     Int16,
 }
 

@@ -83,7 +83,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 3)]
     repeats: usize,
 
-    /// What matrices are multiplied as, except in decoding; auto is bf16 where the machine multiplies it faster
+    /// What matrices are multiplied as, except in decoding; auto is bf16, or for prompts 14-bit integers, where the
+    /// machine multiplies them faster
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = PossibleValuesParser::new(Precision::NAMES))]
     precision: String,
 
