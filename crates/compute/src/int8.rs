@@ -15,6 +15,15 @@ pub const BLOCK: usize = 32;
 /// 1.5 * 2^23: a small number plus it is rounded to a whole one, whose two's complement ends the sum's bits.
 pub const ROUND: f32 = 12_582_912.0;
 
+/// The scale that makes `steps` of a block's largest magnitude, given as bits, and its inverse, 0 where the scale would be
+/// subnormal. Compared as bits a NaN is larger than every number: it or an infinity makes the scale one, which spoils the
+/// products as it should.
+#[inline(always)]
+pub fn scale_of(largest: u32, steps: f32) -> (f32, f32) {
+    let scale = f32::from_bits(largest) / steps;
+    (scale, if scale >= f32::MIN_POSITIVE { 1.0 / scale } else { 0.0 })
+}
+
 /// Rows of activations x as scale * q, block by block.
 #[derive(Default)]
 pub struct Int8Rows {
@@ -89,10 +98,8 @@ isa_fn! {
     fn round(x: &[f32], q: &mut [[[i8; 16]; 2]], halves: &mut [[i16; 2]], offsets: &mut [[i32; 4]], scales: &mut [f32], sums: &mut [f32]) {
         let places = q.iter_mut().zip(halves).zip(offsets).zip(scales.iter_mut().zip(sums));
         for (x, (((q, halves), offsets), (scale, sum))) in x.as_chunks::<BLOCK>().0.iter().zip(places) {
-            // Compared as bits, a NaN is larger than every number.
-            let max = x.iter().map(|v| v.abs().to_bits()).fold(0, u32::max);
-            *scale = f32::from_bits(max) / 127.0;
-            let inverse = if *scale >= f32::MIN_POSITIVE { 1.0 / *scale } else { 0.0 };
+            let inverse;
+            (*scale, inverse) = scale_of(x.iter().map(|v| v.abs().to_bits()).fold(0, u32::max), 127.0);
             for (i, q) in q.as_flattened_mut().iter_mut().enumerate() {
                 *q = (x[i] * inverse + ROUND).to_bits() as i8;
             }

@@ -99,7 +99,8 @@ impl Format for RoundedToIntegers {
     fn along(_: Isa, decode: impl FnOnce(&mut [f32]), _: &mut [f32], words: &mut [f32]) {
         decode(words);
         for block in words.chunks_mut(INTEGERS) {
-            let (scale, inverse) = scale_of(block.iter().map(|x| x.abs().to_bits()).fold(0, u32::max));
+            let (scale, inverse) =
+                int8::scale_of(block.iter().map(|x| x.abs().to_bits()).fold(0, u32::max), LARGEST);
             block.iter_mut().for_each(|x| *x = scale * ((*x * inverse + int8::ROUND) - int8::ROUND));
         }
     }
@@ -141,14 +142,6 @@ impl Format for Integers {
     }
 }
 
-/// The scale of a block whose largest magnitude has these bits, and its inverse. Compared as bits a NaN is larger than every
-/// number: it or an infinity makes the scale one, which spoils the products as it should.
-#[inline(always)]
-fn scale_of(largest: u32) -> (f32, f32) {
-    let scale = f32::from_bits(largest) / LARGEST;
-    (scale, if scale >= f32::MIN_POSITIVE { 1.0 / scale } else { 0.0 })
-}
-
 /// The 16 bits of the nearest bf16, ties to even; NaN stays NaN.
 #[inline(always)]
 fn bf16(x: f32) -> u32 {
@@ -188,7 +181,7 @@ fn block_of_integers(x: &[f32; INTEGERS], words: &mut [f32; Integers::WORDS]) {
     for i in 0..HALF {
         most[i] = x[i].abs().to_bits().max(x[i + HALF].abs().to_bits());
     }
-    let (scale, inverse) = scale_of(most.into_iter().fold(0, u32::max));
+    let (scale, inverse) = int8::scale_of(most.into_iter().fold(0, u32::max), LARGEST);
     for i in 0..HALF {
         let rounded = |v: f32| (v * inverse + int8::ROUND).to_bits();
         words[i] = f32::from_bits(rounded(x[i]) & 0xffff | rounded(x[i + HALF]) << 16);
